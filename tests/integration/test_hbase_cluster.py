@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -15,7 +17,8 @@ from happybase.pool import TException
 
 from bookkeeper.client import Mutation
 from bookkeeper.clock import SystemClock
-from bookkeeper.errors import ExistsError, UnavailableError
+from bookkeeper.config.sections import Settings
+from bookkeeper.errors import ExistsError, IncompatibleError
 from bookkeeper.metadata.hbase.hbase_store import PART_CELLS
 from bookkeeper.metadata.metadata_table import CellKey, Column, RowPut, scan_parts
 from bookkeeper.metadata.opening import open_metadata
@@ -83,6 +86,26 @@ def test_the_prefix_of_another_instance_is_refused(
     with pytest.raises(ExistsError, match="holds the books of instance"):
         init_cluster(tmp_path / "other", "other", metadata_url=hbase_cluster.url("west"))
     assert not (tmp_path / "other").exists()
+
+
+def checked(settings: Settings) -> tuple[int, str]:
+    """Exit code and output of ``bookkeeper config check``."""
+    command = [sys.executable, "-m", "shell.main", "config", "check", str(settings.directory)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    return done.returncode, done.stdout + done.stderr
+
+
+def test_a_table_whose_settings_would_bring_deleted_cells_back_is_named(
+    hbase_cluster: HBaseCluster, tmp_path: Path
+) -> None:
+    settings = init_cluster(tmp_path / "set", "set", metadata_url=hbase_cluster.url("set"))
+    code, output = checked(settings)
+    assert (code, "no problem" in output, "FSYNC_WAL" in output) == (0, True, False), output
+    hbase_cluster.ask("alter", "set_metadata", "repl", "KEEP_DELETED_CELLS", "TRUE")
+    code, output = checked(settings)
+    assert (code, "KEEP_DELETED_CELLS = TRUE of family repl" in output) == (1, True), output
+    with pytest.raises(IncompatibleError, match="KEEP_DELETED_CELLS = TRUE of family repl"):
+        init_cluster(tmp_path / "again", "again", metadata_url=hbase_cluster.url("set"))
 
 
 class Beats:
@@ -167,12 +190,12 @@ def other(server: str) -> str:
 def test_a_region_server_is_killed_and_no_error_reaches_a_client(
     hbase_cluster: HBaseCluster, pair: tuple[Cluster, Cluster]
 ) -> None:
-    """It serves all books and a bare table. The lag is back with the bare table, or a few seconds later."""
+    """It serves all books, a bare table and hbase:meta. The lag is back with the bare table, or a few seconds later."""
     west, east = pair
     victim = SERVERS[0]
     with closing(gateway_of(west)) as bare:
         bare.create_table(BARE, {"f": {"max_versions": 1}})
-        for table in (*BOOKS, BARE):
+        for table in (*BOOKS, BARE, "hbase:meta"):
             hbase_cluster.move_all(table, victim)
         beats = Beats(west, east, bare)
         with beats.beating():
@@ -192,24 +215,29 @@ def test_a_region_server_is_killed_and_no_error_reaches_a_client(
     hbase_cluster.start_again(victim)
 
 
+@pytest.mark.parametrize("accident", ["moved", "moved and compacted", "killed"])
 def test_a_long_row_is_of_one_moment_though_its_region_moves(
-    hbase_cluster: HBaseCluster, pair: tuple[Cluster, Cluster]
+    hbase_cluster: HBaseCluster, pair: tuple[Cluster, Cluster], accident: str
 ) -> None:
+    """Its reader has the first part; then cells change, and the region goes to another server."""
     west, _ = pair
-    settings = west.settings
-    table = open_metadata(settings.metadata_url, settings.instance.instance_id)
-    key = b"zz;long"
-    with closing(table):
+    settings, key = west.settings, b"zz;" + accident.encode()
+    with closing(open_metadata(settings.metadata_url, settings.instance.instance_id)) as table:
         table.put([RowPut(key, dict.fromkeys(COLUMNS, b"v" * 1_000))], 5)
         parts = scan_parts(table, key, key + b"\x00", ("repl",))
         found = [next(parts)]
-        hbase_cluster.move(BOOKS[0], key, other(hbase_cluster.server_of(BOOKS[0], key)))
         table.put([RowPut(key, {COLUMNS[-1]: b"newer", Column("repl", b"file-99999"): b"new"})], 6)
         table.delete([CellKey(key, COLUMNS[-2])], 6)
-        hbase_cluster.ask("flush", BOOKS[0])
-        try:
-            found += parts
-        except UnavailableError:
-            return  # the caller reads it all again
+        server = hbase_cluster.server_of(BOOKS[0], key)
+        if accident == "killed":
+            hbase_cluster.kill9(server)
+            wait_until(lambda: table.get(key, ("log",)) is None, "another server has the row", 60)
+        else:
+            hbase_cluster.move(BOOKS[0], key, other(server))
+        if accident == "moved and compacted":
+            hbase_cluster.ask("compact", BOOKS[0])
+        found += parts
+        if accident == "killed":
+            hbase_cluster.start_again(server)
         cells = {column: cell.value for part in found for column, cell in part.cells.items()}
         assert cells == dict.fromkeys(COLUMNS, b"v" * 1_000), "a row of two moments"

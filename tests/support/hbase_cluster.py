@@ -183,9 +183,17 @@ class HBaseCluster:
 
     def start_again(self, name: str, session_ms: int | None = None) -> None:
         """Start a server that was killed or has ended, and wait until it serves."""
+        port = str(self.ports[name])
+        before = int(self.ask("start", port))
         if name in self._processes:
             self.kill9(name)
         self._start(name, session_ms)
+        clock, never = SystemClock(), threading.Event()
+        deadline_ns = clock.boot_ns() + int(START_S * 1e9)
+        while int(self.ask("start", port)) <= before:
+            if self.has_ended(name) or clock.boot_ns() > deadline_ns:
+                raise UnavailableError(f"{name} does not start; its log ends with {self._log_tail(name)}")
+            clock.wait(never, 100)
         self.wait_ready()
 
     # ---- its operator

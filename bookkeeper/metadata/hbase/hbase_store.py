@@ -128,9 +128,9 @@ class HBaseMetadataTable:
         return self._scan(start, stop, family_names(check_families(families)))
 
     def scan_parts(self, start: bytes, stop: bytes | None, families: Collection[str]) -> Iterator[Row]:
-        """See :class:`~bookkeeper.metadata.metadata_table.PartReader`. A failure within a long row raises
-        UnavailableError without a retry, because a second scanner would read another snapshot. A long row uses a
-        connection until its end.
+        """See :class:`~bookkeeper.metadata.metadata_table.PartReader`. One request reads a long row. A scanner whose
+        region moved goes on in another region server, and skips cells that changed meanwhile: a compaction there has
+        dropped their values of the scanner's moment.
         """
         return self._scan_parts(start, stop, family_names(check_families(families)))
 
@@ -192,7 +192,7 @@ class HBaseMetadataTable:
         return rows_of(found)
 
     def _scan_parts(self, start: bytes, stop: bytes | None, columns: list[bytes]) -> Iterator[Row]:
-        """Pages of complete rows as in :meth:`_scan`; each long row has one scanner that stays open until its end."""
+        """Pages of complete rows as in :meth:`_scan`, without the long rows; these are read one by one."""
         at = first_key(start)
         stop = None if stop is None else first_key(stop)
         while columns and at is not None and (stop is None or at < stop):
@@ -207,14 +207,15 @@ class HBaseMetadataTable:
     def _page_of_parts(
         self, client: Any, start: bytes, stop: bytes | None, columns: list[bytes]
     ) -> tuple[list[Row], bool, bool]:
-        """Rows, whether the last one is the first part of a long row, and whether no row follows."""
-        scanner = self._open_parts(client, start, stop, columns)
+        """Rows, each with its first cells only, whether the last one is a long row, and whether no row follows."""
+        limits = {"caching": PARTS_MAX, "filterString": b"ColumnPaginationFilter (%d, 0)" % PART_CELLS}
+        scanner = self._open(client, start, stop, columns, limits)
         rows: list[Row] = []
         size, requested, is_cut, is_last = 0, 1, False, False
         while size < PAGE_BYTES and not is_cut and not is_last:
             found = rows_of(client.scannerGetList(scanner, requested))
             is_last = len(found) < requested
-            # A full part: more parts of its row may follow.
+            # A full part: its row may have more cells.
             index = next((index for index, row in enumerate(found) if len(row.cells) >= PART_CELLS), None)
             if index is not None:
                 found, is_cut, is_last = found[: index + 1], True, False
@@ -225,14 +226,10 @@ class HBaseMetadataTable:
         return rows, is_cut, is_last
 
     def _long_row(self, key: bytes, columns: list[bytes]) -> Iterator[Row]:
-        with self._calls.client() as client:
-            scanner = self._open_parts(client, key, key + b"\x00", columns)
-            while found := client.scannerGetList(scanner, 1):
-                yield from rows_of(found)
-            client.scannerClose(scanner)
-
-    def _open_parts(self, client: Any, start: bytes, stop: bytes | None, columns: list[bytes]) -> Any:
-        return self._open(client, start, stop, columns, {"caching": PARTS_MAX, "batchSize": PART_CELLS})
+        for row in self._calls.call(lambda client: rows_of(client.getRowWithColumns(self._name, key, columns, {}))):
+            cells = sorted(row.cells.items())
+            for first in range(0, len(cells), PART_CELLS):
+                yield Row(key, dict(cells[first : first + PART_CELLS]))
 
     def _open(self, client: Any, start: bytes, stop: bytes | None, columns: list[bytes], limits: dict[str, Any]) -> Any:
         """The id of a new scanner; it belongs to its connection, because there may be several Thrift servers."""

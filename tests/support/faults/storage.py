@@ -177,6 +177,31 @@ STORAGE: dict[str, Switch] = {
         new="False",
         breaks="R4: a gateway that goes on writes for a process that ended long ago",
     ),
+    "gateways-leave-it-to-the-kernel": Switch(
+        "bookkeeper.standalone.hbase.gateway",
+        "site_xml",
+        old='"bookkeeper.gateway.unconfirmed.ms": GATEWAY_UNCONFIRMED_MS,',
+        new="",
+        breaks="R4: what a link that is cut swallowed is sent again when it is back, for a quarter of an hour",
+    ),
+    "gateways-try-for-long": Switch(
+        "bookkeeper.standalone.hbase.gateway",
+        "site_xml",
+        old='"hbase.client.retries.number": 1,',
+        new="""
+        "hbase.client.retries.number": 15,
+        "hbase.client.operation.timeout": 1_200_000,
+        "hbase.client.meta.operation.timeout": 1_200_000,
+        """,
+        breaks="R4: a gateway tries for twenty minutes, for a process that ended long ago",
+    ),
+    "region-servers-never-stand-still": Switch(
+        "bookkeeper.metadata.flight",
+        "books_flight_ms",
+        old="return writer_ms + gateway_ms + settings.metadata.region_session_ms",
+        new="return writer_ms + gateway_ms",
+        breaks="R4: a region server that goes on writes for a process that ended long ago",
+    ),
     "lost-stores-are-new": Switch(
         "bookkeeper.standalone.books",
         "check_books",

@@ -14,7 +14,7 @@ from bookkeeper.metadata.flight import books_flight_ms
     ("url", "flight_ms"),
     [
         ("sqlite:///metadata.db", 18_000 + 60_000),
-        ("hbase+zk://z1:2181,z2:2181/west", 18_000 + (9_000 + 2_000 + 12_000) + 45_000),
+        ("hbase+zk://z1:2181,z2:2181/west", 18_000 + (9_000 + 2_000 + 12_000 + 10_000) + 45_000),
         ("hbase://h:9090/west", 18_000 + 60_000 + 45_000),
     ],
 )

@@ -1,12 +1,19 @@
 package bookkeeper.hbase;
 
 import java.io.IOException;
+import java.util.ArrayList;
+import java.util.Collection;
+import java.util.List;
 import java.util.StringJoiner;
 import org.apache.hadoop.hbase.HBaseConfiguration;
 import org.apache.hadoop.hbase.HRegionLocation;
+import org.apache.hadoop.hbase.RegionMetrics;
 import org.apache.hadoop.hbase.ServerName;
 import org.apache.hadoop.hbase.TableName;
 import org.apache.hadoop.hbase.client.Admin;
+import org.apache.hadoop.hbase.client.ColumnFamilyDescriptor;
+import org.apache.hadoop.hbase.client.ColumnFamilyDescriptorBuilder;
+import org.apache.hadoop.hbase.client.CompactionState;
 import org.apache.hadoop.hbase.client.Connection;
 import org.apache.hadoop.hbase.client.ConnectionFactory;
 import org.apache.hadoop.hbase.client.RegionLocator;
@@ -33,16 +40,14 @@ final class ClusterAdmin implements AutoCloseable {
   private String run(String[] words) throws Exception {
     Admin admin = admin();
     switch (words[0]) {
-      case "ready": // ready NUMBER: so many servers live, no region is on its way, and none moves by itself from now on
+      case "ready": // ready NUMBER: so many servers live and have all regions; none moves by itself from now on
         int wanted = Integer.parseInt(words[1]);
         until(() -> admin.getRegionServers().size() == wanted);
         admin.balancerSwitch(false, true);
-        until(() -> admin.getClusterMetrics().getRegionStatesInTransition().isEmpty());
+        until(() -> settled());
         return "";
-      case "servers":
-        StringJoiner ports = new StringJoiner(" ");
-        admin.getRegionServers().forEach(server -> ports.add(String.valueOf(server.getPort())));
-        return ports.toString();
+      case "start": // start SERVER: when its present process started; 0 for one that is not known
+        return String.valueOf(startOf(Integer.parseInt(words[1])));
       case "where": // where TABLE ROW
         return String.valueOf(location(words[1], words[2]).getServerName().getPort());
       case "regions": // regions TABLE: the first row of each
@@ -55,11 +60,23 @@ final class ClusterAdmin implements AutoCloseable {
         if (found.getServerName().getPort() != port) {
           admin.move(found.getRegion().getEncodedNameAsBytes(), server(port));
           until(() -> location(words[1], words[2]).getServerName().getPort() == port);
-          until(() -> admin.getClusterMetrics().getRegionStatesInTransition().isEmpty());
+          until(() -> settled());
         }
         return "";
       case "flush": // flush TABLE
         admin.flush(TableName.valueOf(words[1]));
+        return "";
+      case "alter": // alter TABLE FAMILY SETTING VALUE
+        TableName altered = TableName.valueOf(words[1]);
+        ColumnFamilyDescriptor family = admin.getDescriptor(altered).getColumnFamily(Bytes.toBytes(words[2]));
+        admin.modifyColumnFamily(
+            altered, ColumnFamilyDescriptorBuilder.newBuilder(family).setValue(words[3], words[4]).build());
+        return "";
+      case "compact": // compact TABLE: all files of a family become one, and what is hidden goes
+        TableName table = TableName.valueOf(words[1]);
+        admin.flush(table);
+        admin.majorCompact(table);
+        until(() -> admin.getCompactionState(table) == CompactionState.NONE && compacted(table));
         return "";
       default:
         throw new IllegalArgumentException("unknown question " + words[0]);
@@ -71,6 +88,16 @@ final class ClusterAdmin implements AutoCloseable {
       connection = ConnectionFactory.createConnection(HBaseConfiguration.create());
     }
     return connection.getAdmin();
+  }
+
+  private long startOf(int port) throws IOException {
+    long latest = 0;
+    for (ServerName server : admin().getRegionServers()) {
+      if (server.getPort() == port) {
+        latest = Math.max(latest, server.getStartcode());
+      }
+    }
+    return latest;
   }
 
   private ServerName server(int port) throws IOException {
@@ -87,6 +114,39 @@ final class ClusterAdmin implements AutoCloseable {
     try (RegionLocator locator = connection.getRegionLocator(TableName.valueOf(table))) {
       return locator.getRegionLocation(key, true);
     }
+  }
+
+  /** Whether no region is on its way, and each is at a server that lives: one that was started again is another one. */
+  private boolean settled() throws IOException {
+    if (!admin().getClusterMetrics().getRegionStatesInTransition().isEmpty()) {
+      return false;
+    }
+    Collection<ServerName> live = admin().getRegionServers();
+    List<TableName> tables = new ArrayList<>(List.of(admin().listTableNames()));
+    tables.add(TableName.META_TABLE_NAME);
+    for (TableName table : tables) {
+      try (RegionLocator locator = connection.getRegionLocator(table)) {
+        locator.clearRegionLocationCache();
+        for (HRegionLocation location : locator.getAllRegionLocations()) {
+          if (!live.contains(location.getServerName())) {
+            return false;
+          }
+        }
+      }
+    }
+    return true;
+  }
+
+  /** Whether each family of each region has one file at most. */
+  private boolean compacted(TableName table) throws IOException {
+    for (ServerName server : admin().getRegionServers()) {
+      for (RegionMetrics region : admin().getRegionMetrics(server, table)) {
+        if (region.getStoreFileCount() > region.getStoreCount()) {
+          return false;
+        }
+      }
+    }
+    return true;
   }
 
   private static void until(Condition condition) throws Exception {
