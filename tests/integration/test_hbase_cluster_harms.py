@@ -36,7 +36,7 @@ STOPPED_S = 85.0
 ENDS = "ABORTING region server"
 CUT_S = 30.0
 """Longer than the gateway tries."""
-SENT_AGAIN_S = 55.0
+SENT_AGAIN_S = 65.0
 """The kernel sends again what is unconfirmed after 0.2 s, 0.4 s and so on: 51 s after the first time, too."""
 
 
