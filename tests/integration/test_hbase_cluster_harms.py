@@ -151,22 +151,28 @@ def late_at_stopped_server(hbase: HBaseCluster, settings: Settings, stopped_s: f
         return arrival_s(settings, ended, stopped_s + 30)
 
 
-def test_r4_a_region_server_that_stands_still_writes_within_the_time_of_a_write_in_flight(
-    hbase_cluster: HBaseCluster, settings: Settings
-) -> None:
+@pytest.fixture(scope="module")
+def late_s(hbase_cluster: HBaseCluster, settings: Settings) -> float | None:
+    """How late a write arrives at a region server that stood still, and whose session is longer."""
     server = hbase_cluster.server_of(TABLE, LATE)
     hbase_cluster.start_again(server, LONG_SESSION_MS)
     hbase_cluster.move(TABLE, LATE, server)
-    late_s = late_at_stopped_server(hbase_cluster, settings, STOPPED_S)
+    found = late_at_stopped_server(hbase_cluster, settings, STOPPED_S)
     hbase_cluster.start_again(server)
+    return found
+
+
+def test_r4_a_region_server_that_stands_still_writes_within_the_time_of_a_write_in_flight(
+    settings: Settings, late_s: float | None
+) -> None:
     assert late_s is not None
     assert late_s < books_flight_ms(settings) / 1e3, f"a write arrived {late_s:.0f} s after its writer's end"
 
 
-def test_r4_red_the_session_of_a_region_server_counts(hbase_cluster: HBaseCluster, settings: Settings) -> None:
+def test_r4_red_the_session_of_a_region_server_counts(settings: Settings, late_s: float | None) -> None:
     red = pytest.raises(AssertionError, match="s after its writer's end")
     with fault("region-servers-never-stand-still"), red:
-        test_r4_a_region_server_that_stands_still_writes_within_the_time_of_a_write_in_flight(hbase_cluster, settings)
+        test_r4_a_region_server_that_stands_still_writes_within_the_time_of_a_write_in_flight(settings, late_s)
 
 
 def test_r4_a_region_server_whose_session_is_over_writes_nothing(
