@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import threading
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
@@ -103,39 +105,47 @@ def arrival_s(settings: Settings, ended: float, until_s: float) -> float | None:
     return None
 
 
-def late_through_cut_link(hbase: HBaseCluster, settings: Settings) -> float | None:
+def late_through_cut_link(hbase: HBaseCluster, settings: Settings, *, killed: bool) -> float | None:
+    """``killed``: the gateway, too, while the link is cut."""
     network = hbase.network
     if not isinstance(network, Namespace):
         pytest.skip(why_no_namespaces() or "the servers share the network of the test")
-    with watched(settings):
+    with watched(settings) as watch:
         prepared(settings)
         port = hbase.ports[hbase.server_of(TABLE, LATE)]
         network.cut(port)
         try:
             ended = put_and_give_up(settings)
+            if killed:
+                pid = watch.gateway.pid
+                assert pid is not None
+                os.kill(pid, signal.SIGKILL)
             wait_s(CUT_S)
         finally:
             network.join(port)
         return arrival_s(settings, ended, SENT_AGAIN_S)
 
 
-def test_r4_a_write_into_a_link_that_is_cut_never_arrives(hbase_cluster: HBaseCluster, settings: Settings) -> None:
-    late_s = late_through_cut_link(hbase_cluster, settings)
+@pytest.mark.parametrize("killed", [False, True], ids=["gateway goes on", "gateway is killed"])
+def test_r4_a_write_into_a_link_that_is_cut_never_arrives(
+    hbase_cluster: HBaseCluster, settings: Settings, killed: bool
+) -> None:
+    late_s = late_through_cut_link(hbase_cluster, settings, killed=killed)
     assert late_s is None, f"a write arrived {late_s:.0f} s after its writer's end, through a link that was cut"
 
 
-def test_r4_red_the_kernel_of_the_gateways_machine_writes_when_the_link_is_back(
+def test_r4_red_the_kernel_writes_for_a_gateway_that_was_killed_when_the_link_is_back(
     hbase_cluster: HBaseCluster, settings: Settings
 ) -> None:
     with fault("gateways-leave-it-to-the-kernel"), pytest.raises(AssertionError, match="through a link that was cut"):
-        test_r4_a_write_into_a_link_that_is_cut_never_arrives(hbase_cluster, settings)
+        test_r4_a_write_into_a_link_that_is_cut_never_arrives(hbase_cluster, settings, killed=True)
 
 
 def test_r4_red_a_gateway_with_time_limits_of_hbase_writes_when_the_link_is_back(
     hbase_cluster: HBaseCluster, settings: Settings
 ) -> None:
     with fault("gateways-try-for-long"), pytest.raises(AssertionError, match="through a link that was cut"):
-        test_r4_a_write_into_a_link_that_is_cut_never_arrives(hbase_cluster, settings)
+        test_r4_a_write_into_a_link_that_is_cut_never_arrives(hbase_cluster, settings, killed=False)
 
 
 def late_at_stopped_server(hbase: HBaseCluster, settings: Settings, stopped_s: float) -> float | None:
