@@ -25,13 +25,13 @@ from bookkeeper.metadata.opening import open_metadata
 from bookkeeper.standalone.directory import init_cluster
 from bookkeeper.standalone.hbase.books_table import REGION_STARTS
 from tests.support.cluster import Cluster
-from tests.support.hbase_cluster import SERVERS, HBaseCluster
+from tests.support.hbase_cluster import SERVERS, SESSION_MS, HBaseCluster
 from tests.support.tservers import wait_until
 
 pytestmark = [pytest.mark.integration, pytest.mark.hbase, pytest.mark.long, pytest.mark.timeout(600)]
 
 LIMIT_MS = 120_000
-TABLE, BARE = "cities", "bare"
+TABLE = "cities"
 BOOKS = ("west_metadata", "east_metadata")
 ROLLING: dict[str, object] = {"tserver.wal_roll_age_ms": 1_000}
 """New logs all the time: each one has to be named in the books before it takes a record."""
@@ -111,8 +111,9 @@ def test_a_table_whose_settings_would_bring_deleted_cells_back_is_named(
 class Beats:
     """One row of ``west`` that is written again and again, and looked for at ``east``; and a row of a bare table."""
 
-    def __init__(self, west: Cluster, east: Cluster, bare: happybase.Connection) -> None:
-        self._west, self._east, self._bare = west, east, bare
+    def __init__(self, west: Cluster, east: Cluster, bare: happybase.Table, name: bytes) -> None:
+        self._west, self._east, self._bare, self._row = west, east, bare, name + b"-beat"
+        self._load = name + b"-load-%06d"
         self._clock, self._stop = SystemClock(), threading.Event()
         self.acknowledged: list[float] = []
         self.seen: list[tuple[float, int]] = []
@@ -138,25 +139,28 @@ class Beats:
         with self._west.client.writer(TABLE) as writer:
             while not self._clock.wait(self._stop, BEAT_MS):
                 number = len(self.acknowledged)
-                writer.add(Mutation(b"beat").put(b"f", b"q", b"%d" % number))
-                writer.add(Mutation(b"load-%06d" % number).put(b"f", b"q", LOAD))
+                writer.add(Mutation(self._row).put(b"f", b"q", b"%d" % number))
+                writer.add(Mutation(self._load % number).put(b"f", b"q", LOAD))
                 writer.flush()
                 self.acknowledged.append(self.now())
 
     def _look(self) -> None:
         while not self._clock.wait(self._stop, BEAT_MS):
-            cells = list(self._east.client.scan(TABLE, b"beat", b"beat\x00").cells())
+            cells = list(self._east.client.scan(TABLE, self._row, self._row + b"\x00").cells())
             if cells:
                 self.seen.append((self.now(), int(cells[-1].value)))
 
     def _put(self) -> None:
-        books = self._bare.table(BARE)
         while not self._clock.wait(self._stop, BEAT_MS):
             try:
-                books.put(b"a", {b"f:q": b"v"})
+                self._bare.put(b"a", {b"f:q": b"v"})
             except (TException, OSError):
                 continue
             self.put.append(self.now())
+
+    def written(self) -> set[bytes]:
+        """The rows of the load."""
+        return {self._load % number for number in range(len(self.acknowledged))}
 
     def lag(self) -> float:
         """The age of the first row that is not seen yet; 0 when all are."""
@@ -187,17 +191,21 @@ def other(server: str) -> str:
     return next(name for name in SERVERS if name != server)
 
 
+@pytest.mark.parametrize("session_s", [SESSION_MS // 1_000, 40])
 def test_a_region_server_is_killed_and_no_error_reaches_a_client(
-    hbase_cluster: HBaseCluster, pair: tuple[Cluster, Cluster]
+    hbase_cluster: HBaseCluster, pair: tuple[Cluster, Cluster], session_s: int
 ) -> None:
     """It serves all books, a bare table and hbase:meta. The lag is back with the bare table, or a few seconds later."""
     west, east = pair
     victim = SERVERS[0]
+    if session_s * 1_000 != hbase_cluster.session_ms:
+        hbase_cluster.start_again(victim, session_s * 1_000)
     with closing(gateway_of(west)) as bare:
-        bare.create_table(BARE, {"f": {"max_versions": 1}})
-        for table in (*BOOKS, BARE, "hbase:meta"):
+        name = f"bare{session_s}"
+        bare.create_table(name, {"f": {"max_versions": 1}})
+        for table in (*BOOKS, name, "hbase:meta"):
             hbase_cluster.move_all(table, victim)
-        beats = Beats(west, east, bare)
+        beats = Beats(west, east, bare.table(name), name.encode())
         with beats.beating():
             wait_until(lambda: len(beats.seen) > 50, "rows travel", 60)
             killed = beats.now()
@@ -210,8 +218,7 @@ def test_a_region_server_is_killed_and_no_error_reaches_a_client(
     gap, back = beats.longest_gap(killed), beats.late_until(LATE_S) - killed
     print(f"a region server killed: {gap:.1f} s without a put to a bare table, lag back after {back:.1f} s")
     assert back <= gap + MORE_THAN_BARE_S
-    written = {b"load-%06d" % number for number in range(len(beats.acknowledged))}
-    assert written <= set(rows_of(east)), "an acknowledged row is missing"
+    assert beats.written() <= set(rows_of(east)), "an acknowledged row is missing"
     hbase_cluster.start_again(victim)
 
 

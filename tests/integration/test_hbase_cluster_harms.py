@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import threading
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
@@ -36,7 +38,7 @@ STOPPED_S = 85.0
 ENDS = "ABORTING region server"
 CUT_S = 30.0
 """Longer than the gateway tries."""
-SENT_AGAIN_S = 55.0
+SENT_AGAIN_S = 65.0
 """The kernel sends again what is unconfirmed after 0.2 s, 0.4 s and so on: 51 s after the first time, too."""
 
 
@@ -103,39 +105,47 @@ def arrival_s(settings: Settings, ended: float, until_s: float) -> float | None:
     return None
 
 
-def late_through_cut_link(hbase: HBaseCluster, settings: Settings) -> float | None:
+def late_through_cut_link(hbase: HBaseCluster, settings: Settings, *, killed: bool) -> float | None:
+    """``killed``: the gateway, too, while the link is cut."""
     network = hbase.network
     if not isinstance(network, Namespace):
         pytest.skip(why_no_namespaces() or "the servers share the network of the test")
-    with watched(settings):
+    with watched(settings) as watch:
         prepared(settings)
         port = hbase.ports[hbase.server_of(TABLE, LATE)]
         network.cut(port)
         try:
             ended = put_and_give_up(settings)
+            if killed:
+                pid = watch.gateway.pid
+                assert pid is not None
+                os.kill(pid, signal.SIGKILL)
             wait_s(CUT_S)
         finally:
             network.join(port)
         return arrival_s(settings, ended, SENT_AGAIN_S)
 
 
-def test_r4_a_write_into_a_link_that_is_cut_never_arrives(hbase_cluster: HBaseCluster, settings: Settings) -> None:
-    late_s = late_through_cut_link(hbase_cluster, settings)
+@pytest.mark.parametrize("killed", [False, True], ids=["gateway goes on", "gateway is killed"])
+def test_r4_a_write_into_a_link_that_is_cut_never_arrives(
+    hbase_cluster: HBaseCluster, settings: Settings, killed: bool
+) -> None:
+    late_s = late_through_cut_link(hbase_cluster, settings, killed=killed)
     assert late_s is None, f"a write arrived {late_s:.0f} s after its writer's end, through a link that was cut"
 
 
-def test_r4_red_the_kernel_of_the_gateways_machine_writes_when_the_link_is_back(
+def test_r4_red_the_kernel_writes_for_a_gateway_that_was_killed_when_the_link_is_back(
     hbase_cluster: HBaseCluster, settings: Settings
 ) -> None:
     with fault("gateways-leave-it-to-the-kernel"), pytest.raises(AssertionError, match="through a link that was cut"):
-        test_r4_a_write_into_a_link_that_is_cut_never_arrives(hbase_cluster, settings)
+        test_r4_a_write_into_a_link_that_is_cut_never_arrives(hbase_cluster, settings, killed=True)
 
 
 def test_r4_red_a_gateway_with_time_limits_of_hbase_writes_when_the_link_is_back(
     hbase_cluster: HBaseCluster, settings: Settings
 ) -> None:
     with fault("gateways-try-for-long"), pytest.raises(AssertionError, match="through a link that was cut"):
-        test_r4_a_write_into_a_link_that_is_cut_never_arrives(hbase_cluster, settings)
+        test_r4_a_write_into_a_link_that_is_cut_never_arrives(hbase_cluster, settings, killed=False)
 
 
 def late_at_stopped_server(hbase: HBaseCluster, settings: Settings, stopped_s: float) -> float | None:
@@ -151,22 +161,28 @@ def late_at_stopped_server(hbase: HBaseCluster, settings: Settings, stopped_s: f
         return arrival_s(settings, ended, stopped_s + 30)
 
 
-def test_r4_a_region_server_that_stands_still_writes_within_the_time_of_a_write_in_flight(
-    hbase_cluster: HBaseCluster, settings: Settings
-) -> None:
+@pytest.fixture(scope="module")
+def late_s(hbase_cluster: HBaseCluster, settings: Settings) -> float | None:
+    """How late a write arrives at a region server that stood still, and whose session is longer."""
     server = hbase_cluster.server_of(TABLE, LATE)
     hbase_cluster.start_again(server, LONG_SESSION_MS)
     hbase_cluster.move(TABLE, LATE, server)
-    late_s = late_at_stopped_server(hbase_cluster, settings, STOPPED_S)
+    found = late_at_stopped_server(hbase_cluster, settings, STOPPED_S)
     hbase_cluster.start_again(server)
+    return found
+
+
+def test_r4_a_region_server_that_stands_still_writes_within_the_time_of_a_write_in_flight(
+    settings: Settings, late_s: float | None
+) -> None:
     assert late_s is not None
     assert late_s < books_flight_ms(settings) / 1e3, f"a write arrived {late_s:.0f} s after its writer's end"
 
 
-def test_r4_red_the_session_of_a_region_server_counts(hbase_cluster: HBaseCluster, settings: Settings) -> None:
+def test_r4_red_the_session_of_a_region_server_counts(settings: Settings, late_s: float | None) -> None:
     red = pytest.raises(AssertionError, match="s after its writer's end")
     with fault("region-servers-never-stand-still"), red:
-        test_r4_a_region_server_that_stands_still_writes_within_the_time_of_a_write_in_flight(hbase_cluster, settings)
+        test_r4_a_region_server_that_stands_still_writes_within_the_time_of_a_write_in_flight(settings, late_s)
 
 
 def test_r4_a_region_server_whose_session_is_over_writes_nothing(

@@ -109,6 +109,7 @@ class HBaseCluster:
         self._settings = settings or {}
         self.ports = dict(zip(MAIN, free_ports(len(MAIN)), strict=True))
         self._processes: dict[str, subprocess.Popen[str]] = {}
+        self._asking = threading.Lock()
 
     @property
     def host(self) -> str:
@@ -203,9 +204,10 @@ class HBaseCluster:
         process = self._processes["hdfs"]
         assert process.stdin is not None
         assert process.stdout is not None
-        process.stdin.write(" ".join(words) + "\n")
-        process.stdin.flush()
-        answer = process.stdout.readline().strip()
+        with self._asking:
+            process.stdin.write(" ".join(words) + "\n")
+            process.stdin.flush()
+            answer = process.stdout.readline().strip()
         if not answer.startswith("OK"):
             raise UnavailableError(f"HBase cluster: {' '.join(words)}: {answer}; {self._log_tail('hdfs')}")
         return answer.removeprefix("OK").strip()
@@ -222,6 +224,10 @@ class HBaseCluster:
     def first_rows(self, table: str) -> list[bytes]:
         """The first row of each region of a table."""
         return sorted(bytes.fromhex(word.removeprefix("x")) for word in self.ask("regions", table).split())
+
+    def rows(self, table: str, family: str) -> list[bytes]:
+        """The rows of a table that have cells in a family, read from inside the network of the servers."""
+        return [bytes.fromhex(word.removeprefix("x")) for word in self.ask("rows", table, family).split()]
 
     def move_all(self, table: str, server: str) -> None:
         """Move all regions of a table to one server."""

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 
 import pytest
 
-HBASE = "hbase"
-"""A test that asks for the real HBase has this word in its name, its parameter or its file."""
+HBASE, HBASE_CLUSTER = "hbase", "hbase_cluster"
+"""A test that asks for the real HBase, in one JVM or as a cluster, has this word in its name, parameter or file."""
 
 SHARED = {
     "tests/contract/test_docs_commands.py": "clusters",
@@ -42,17 +42,18 @@ SHARED = {
 }
 """Files whose tests share more than a file."""
 
-FIXTURES = {"west": "clusters", "east": "clusters", "spark": "clusters", "hbase": HBASE, "hbase_cluster": HBASE}
+FIXTURES = {"west": "clusters", "east": "clusters", "spark": "clusters", "hbase": HBASE, "hbase_cluster": HBASE_CLUSTER}
 """Costly fixtures of a run, and what the tests that ask for them share. Spark and the clusters share one worker because
 a test asks for both."""
 
-FIRST = (HBASE, "clusters")
+FIRST = (HBASE_CLUSTER, HBASE, "clusters")
 
 
 def shares(nodeid: str) -> str:
     """What a test shares with others: tests for which this is equal run in one worker."""
-    if HBASE in nodeid:
-        return HBASE
+    for name in (HBASE_CLUSTER, HBASE):
+        if name in nodeid:
+            return name
     file = nodeid.split("::", 1)[0]
     return SHARED.get(file, file)
 

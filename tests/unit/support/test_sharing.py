@@ -30,6 +30,12 @@ def test_tests_of_hbase_share_it_whatever_their_file() -> None:
     assert shares("tests/contract/test_a.py::test_one[hbase]") != shares("tests/contract/test_a.py::test_one[sqlite]")
 
 
+def test_tests_of_an_hbase_cluster_run_beside_those_of_one_hbase() -> None:
+    cluster = shares("tests/integration/test_hbase_cluster_a.py::test_one")
+    assert cluster == shares("tests/integration/test_hbase_cluster_b.py::test_two")
+    assert cluster != shares("tests/integration/test_hbase_b.py::test_two")
+
+
 @pytest.mark.parametrize("file", SHARED)
 def test_files_that_share_are_there(file: str) -> None:
     assert (ROOT / file).is_file()

@@ -17,6 +17,8 @@ import org.apache.hadoop.hbase.client.CompactionState;
 import org.apache.hadoop.hbase.client.Connection;
 import org.apache.hadoop.hbase.client.ConnectionFactory;
 import org.apache.hadoop.hbase.client.RegionLocator;
+import org.apache.hadoop.hbase.client.ResultScanner;
+import org.apache.hadoop.hbase.client.Table;
 import org.apache.hadoop.hbase.util.Bytes;
 
 /**
@@ -26,6 +28,9 @@ import org.apache.hadoop.hbase.util.Bytes;
 final class ClusterAdmin implements AutoCloseable {
   private static final long POLL_MS = 100;
   private static final long WAIT_MS = 120_000;
+
+  /** A server that has just started may refuse a region; then the move is asked for again after this time. */
+  private static final long MOVE_MS = 10_000;
 
   private Connection connection;
 
@@ -54,14 +59,23 @@ final class ClusterAdmin implements AutoCloseable {
         StringJoiner rows = new StringJoiner(" ");
         admin.getRegions(TableName.valueOf(words[1])).forEach(region -> rows.add("x" + Bytes.toHex(region.getStartKey())));
         return rows.toString();
-      case "move": // move TABLE ROW SERVER: the region with this row
-        HRegionLocation found = location(words[1], words[2]);
-        int port = Integer.parseInt(words[3]);
-        if (found.getServerName().getPort() != port) {
-          admin.move(found.getRegion().getEncodedNameAsBytes(), server(port));
-          until(() -> location(words[1], words[2]).getServerName().getPort() == port);
-          until(() -> settled());
+      case "rows": // rows TABLE FAMILY: those that have cells there
+        StringJoiner found = new StringJoiner(" ");
+        try (Table read = connection.getTable(TableName.valueOf(words[1]));
+            ResultScanner results = read.getScanner(Bytes.toBytes(words[2]))) {
+          results.forEach(result -> found.add("x" + Bytes.toHex(result.getRow())));
         }
+        return found.toString();
+      case "move": // move TABLE ROW SERVER: the region with this row
+        int port = Integer.parseInt(words[3]);
+        HRegionLocation moved = location(words[1], words[2]);
+        until(
+            () -> {
+              if (location(words[1], words[2]).getServerName().getPort() != port) {
+                admin.move(moved.getRegion().getEncodedNameAsBytes(), server(port));
+              }
+              return within(MOVE_MS, () -> location(words[1], words[2]).getServerName().getPort() == port && settled());
+            });
         return "";
       case "flush": // flush TABLE
         admin.flush(TableName.valueOf(words[1]));
@@ -150,13 +164,20 @@ final class ClusterAdmin implements AutoCloseable {
   }
 
   private static void until(Condition condition) throws Exception {
-    long deadline = System.nanoTime() + WAIT_MS * 1_000_000;
+    if (!within(WAIT_MS, condition)) {
+      throw new IOException("not so after " + WAIT_MS + " ms");
+    }
+  }
+
+  private static boolean within(long limitMs, Condition condition) throws Exception {
+    long deadline = System.nanoTime() + limitMs * 1_000_000;
     while (!condition.holds()) {
       if (System.nanoTime() > deadline) {
-        throw new IOException("not so after " + WAIT_MS + " ms");
+        return false;
       }
       Thread.sleep(POLL_MS);
     }
+    return true;
   }
 
   @Override
