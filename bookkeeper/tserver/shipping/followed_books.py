@@ -33,7 +33,7 @@ from bookkeeper.tserver.shipping.worker_plan import (
 
 LOG = logging.getLogger(__name__)
 
-BOOKS_MS = 100
+BOOKS_MS = 200
 """The least time between two rounds."""
 
 LINES_AGAIN_MS = 1_000
