@@ -93,7 +93,8 @@ class FollowedBooks:
         self._unbooked: dict[StreamId, tuple[WorkItem, StreamProgress]] = {}
         self._unreported: dict[StreamId, Unreported] = {}
         self._stopping = threading.Event()
-        guarded_thread(f"followed-books-{cluster}", self._run).start()
+        self.thread = guarded_thread(f"followed-books-{cluster}", self._run)
+        self.thread.start()
 
     def add_line(self, r: Range, result: RangeResult) -> None:
         """The result row of a range, for the journal."""
