@@ -85,7 +85,8 @@ class TServerSettings(Section, frozen=True):
     needed_interval_ms: Millis = setting(
         20,
         "Time between updates of needed offsets in the books",
-        "it is a part of the replication lag, and allows at most fifty writes a second",
+        "it is a part of the replication lag of runs, and allows at most fifty writes a second; while tasks that "
+        "follow ship all records at once, there are five",
     )
     disk_reserve_bytes: Bytes = setting(
         64 * MIB,

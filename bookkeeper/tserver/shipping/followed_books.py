@@ -33,7 +33,7 @@ from bookkeeper.tserver.shipping.worker_plan import (
 
 LOG = logging.getLogger(__name__)
 
-BOOKS_MS = 100
+BOOKS_MS = 200
 """The least time between two rounds."""
 
 LINES_AGAIN_MS = 1_000
@@ -93,7 +93,8 @@ class FollowedBooks:
         self._unbooked: dict[StreamId, tuple[WorkItem, StreamProgress]] = {}
         self._unreported: dict[StreamId, Unreported] = {}
         self._stopping = threading.Event()
-        guarded_thread(f"followed-books-{cluster}", self._run).start()
+        self.thread = guarded_thread(f"followed-books-{cluster}", self._run)
+        self.thread.start()
 
     def add_line(self, r: Range, result: RangeResult) -> None:
         """The result row of a range, for the journal."""

@@ -213,6 +213,11 @@ class Follower:
         self._ends.notify_all()
         self._books.stop()
 
+    @property
+    def books_thread(self) -> threading.Thread:
+        """It ends behind :meth:`stop`, when it has written what it can."""
+        return self._books.thread
+
     # ---- polls
 
     def poll(self, run: str, results: bytes, wait_ms: int) -> bytes:
@@ -295,13 +300,13 @@ class Follower:
         with self._lock:
             for queued, progress in zip(batch, before, strict=True):
                 self._plan.remember(stream_of(queued.item), progress)
+            if run not in self._tasks:  # it died meanwhile: nothing was handed out
+                self._plan.settle([])
+                self._lane_changed.notify_all()
+                return []
             first_id, self._next_id = self._next_id, self._next_id + len(batch)
             by_index = {r.range_id: r for r in ranges}
-            out = Batch(run, batch, before, by_index, known, checked_in, first_id, self._now_ns())
-            self._out = out
-            if run not in self._tasks:
-                self._settle(out, {}, "the task was over")
-                return []
+            self._out = Batch(run, batch, before, by_index, known, checked_in, first_id, self._now_ns())
         return [replace(r, range_id=first_id + r.range_id) for r in ranges]
 
     def _settle(

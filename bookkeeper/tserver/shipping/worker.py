@@ -94,7 +94,7 @@ class ReplicationWorker:
         for lane in lanes:
             lane.stop()
         for lane in lanes:
-            lane.thread.join(timeout_ms / 1000)
+            lane.join(timeout_ms)
 
     def follow(self, cluster: str, run: str, results: bytes, wait_ms: int) -> bytes:
         """A poll of a task that follows the logs of this session for a peer; see the contract."""

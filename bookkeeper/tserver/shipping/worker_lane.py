@@ -76,8 +76,8 @@ class Lane:
         self._reporting = threading.Lock()
         """Its holder sends reports: an older one of a stream must not come behind a later one."""
         self._stopped = False
-        self.thread = guarded_thread(f"replication-{cluster}", self._run)
-        self.thread.start()
+        self._thread = guarded_thread(f"replication-{cluster}", self._run)
+        self._thread.start()
 
     def offer(self, item: WorkItem) -> None:
         """Queue a range; raises OverloadedError."""
@@ -115,6 +115,12 @@ class Lane:
             if self._follower is not None:
                 self._follower.stop()
             self._changed.notify_all()
+
+    def join(self, timeout_ms: int) -> None:
+        """Wait for the end of the lane's threads after :meth:`stop`, for so long each."""
+        self._thread.join(timeout_ms / 1000)
+        if self._follower is not None:
+            self._follower.books_thread.join(timeout_ms / 1000)
 
     def _run(self) -> None:
         while batch := self._next():

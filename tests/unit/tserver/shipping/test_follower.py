@@ -398,6 +398,23 @@ def test_without_its_rule_a_poll_outlives_its_task(scene: Scene) -> None:
         check_dead_poll(scene)
 
 
+def test_a_task_that_dies_while_its_ranges_are_prepared_gets_none_and_no_error_is_told(scene: Scene) -> None:
+    run = scene.open()
+    follower = scene.worker._lanes["east"]._follower
+    assert follower is not None
+    scene.logs.note_end(LOG, 5)
+    with scene.worker._lanes["east"]._lock:
+        batch = follower._next(run, follower._tasks[run], 0)
+    assert batch
+    scene.replay.endings[run].put("its process was killed")
+    scene.wait_for(lambda: run not in follower._tasks, "the end of the task is known")
+    assert follower._hand_out(run, batch) == []
+    scene.wait_finished(5)
+    assert [r.first for r in scene.replay.runs[-1]] == [2], "a run ships it"
+    assert not scene.replay.noted
+    assert not [report for report in scene.reports if report.error]
+
+
 def test_only_the_last_poll_of_a_task_gets_ranges(scene: Scene) -> None:
     run = scene.open()
     answers: list[list[Range] | None] = []
@@ -708,6 +725,14 @@ def test_a_task_ends_with_its_tserver(scene: Scene) -> None:
     scene.worker.stop()
     waiting.join(LIMIT_S)
     assert answers == [None]
+
+
+def test_a_tserver_that_stops_has_written_what_its_task_brought(scene: Scene) -> None:
+    run = scene.open()
+    scene.logs.note_end(LOG, 5)
+    scene.poll(run, acked(scene.one(run)))
+    scene.worker.stop()
+    assert scene.finished() == 5
 
 
 def test_lines_of_a_stream_that_join_are_one() -> None:
