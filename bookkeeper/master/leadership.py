@@ -401,6 +401,7 @@ def assemble(
     cycle = Cycle(timing, calls, books, placement, repairer, failover, recovery, dispatcher, event_queue)
     origins = OriginParts.of(stores, clock, age_clock, tservers, peers, fate, own_id, settings.tserver.paths_apart_ms)
     splits = AutomaticSplits(stores, tservers, fate, clock, rng)
+    watch = BooksWatch(table.probe, clock) if isinstance(table, Probed) else None
     records = store.load()
     replicating.adopt(records)
     fate.resume([record for record in records if record.op.type != KIND])  # the cycle drives the others
@@ -415,7 +416,16 @@ def assemble(
             GcRunner(stores, rounds, clock, tservers, fate, origins.gc, flight_ms),
             OrphanFiles(stores, rounds, clock, volume, tservers.live, flight_ms),
         ),
-        queries=Queries(table, tservers, stores.config, clock, placement, placement.hurry, splits.problems),
+        queries=Queries(
+            table,
+            tservers,
+            stores.config,
+            clock,
+            placement,
+            placement.hurry,
+            splits.problems,
+            are_books_away=lambda: watch is not None and watch.silence() is not None,
+        ),
         quarantine=QuarantineAdmin(
             table, reign, clock, fate, event_queue, shipping, settings.replication.quarantine_tries
         ),
@@ -424,7 +434,7 @@ def assemble(
         watches=Watches(
             ProcessWatch(coordination.sessions, clock),
             CheckIns(coordination, peers, KeyedExecutors(), clock, logs),
-            BooksWatch(table.probe, clock) if isinstance(table, Probed) else None,
+            watch,
         ),
     )
 

@@ -99,15 +99,40 @@ class Queries(Struct, frozen=True):
     """Called with session and row of a tablet that a client waits for, so that it loads before others."""
     unsplit: Mapping[bytes, str] = field(default_factory=dict)
     """Rows of tablets that are too large and not split for now, and the reason."""
+    are_books_away: Callable[[], bool] = lambda: False
+    """While they are, nobody moves a tablet, so the last answer about a table holds."""
+    answers: dict[str, list[TabletLocation]] = field(default_factory=dict)
+    """The last answers of :meth:`locate`, by table id."""
 
     def locate(self, table_id: str) -> list[TabletLocation]:
         """The location of every tablet of a table, in order: its address (None while its tserver is dead or not
         chosen), whether the tserver serves it, the problem that an operator has to solve, the error of a served
-        tablet, and the addresses of the hosts with a replica.
+        tablet, and the addresses of the hosts with a replica. While the books are away, it is the last answer: a
+        tserver checks the tablet of each call.
 
         Raises NotFoundError, and BrokenChainError while a split or merge changes the tablets.
         """
-        table = self.read_config().table(table_id)
+        config = self.read_config()
+        table = config.table(table_id)
+        if (known := self._known(table_id)) is not None:
+            return known
+        found = self._locate(table)
+        self.answers[table_id] = found
+        for gone in self.answers.keys() - config.tables.keys():
+            self.answers.pop(gone, None)
+        return found
+
+    def _known(self, table_id: str) -> list[TabletLocation] | None:
+        """The last answer about a table while the books are away; None when there is none, or they answer."""
+        known = self.answers.get(table_id) if self.are_books_away() else None
+        if known is None:
+            return None
+        live = set(self.tservers.live().values())
+        return [one if one.address in live else replace(one, address=None, loaded=None) for one in known]
+
+    def _locate(self, table: TableConfig) -> list[TabletLocation]:
+        """See :meth:`locate`, from the books."""
+        table_id = table.table_id
         live = LiveProcesses.of(self.tservers.sessions())
         scanned = self.table.scan(*keys.table_section(table_id), LOCATION_FAMILIES)
         rows = [row for row in scanned if keys.is_tablet(row)]
@@ -138,6 +163,9 @@ class Queries(Struct, frozen=True):
         before others, because a client waits for it. Raises NotFoundError, BrokenChainError.
         """
         self.read_config().table(table_id)
+        for known in self._known(table_id) or ():
+            if known.extent.contains(row):
+                return known
         start, (_, stop) = keys.tablet_row(table_id, row), keys.table_section(table_id)
         found = next(filter(keys.is_tablet, self.table.scan(start, stop, LOCATION_FAMILIES)), None)
         if found is None or not tablet_view(found).extent.contains(row):
