@@ -15,7 +15,7 @@ def test_a_seed_that_holds_says_so(stage: str) -> None:
 
 
 def test_a_seed_that_breaks_a_law_shows_its_last_steps_and_the_law() -> None:
-    done = CliRunner().invoke(main, ["0", "--switch", "closed-ranks-like-open", "--lines", "7"])
+    done = CliRunner().invoke(main, ["1", "--switch", "closed-ranks-like-open", "--lines", "7"])
     *steps, law = done.output.strip().split("\n\n")
     assert done.exit_code == 1
     assert law.startswith("R1: ")
