@@ -59,12 +59,19 @@ class OwnLogs:
         self.uses = 0
         """Rises whenever a log has records of one more table."""
         self._listeners: list[Callable[[], None]] = []
-        self.is_followed: Callable[[], bool] = lambda: False
-        """Whether tasks ship all records of these logs at once. Then the peer has them before the master can help."""
+        self._ask_followed: Callable[[], bool] = lambda: False
 
     def listen(self, on_end: Callable[[], None]) -> None:
         """Call ``on_end``, which must not wait, whenever records became durable."""
         self._listeners.append(on_end)
+
+    def ask_followed(self, is_followed: Callable[[], bool]) -> None:
+        """``is_followed`` answers :meth:`is_followed` from now on."""
+        self._ask_followed = is_followed
+
+    def is_followed(self) -> bool:
+        """Whether tasks ship all records of these logs at once. Then the peer has them before the master can help."""
+        return self._ask_followed()
 
     def is_own(self, name: str) -> bool:
         """Whether this session made a log of that name, now or earlier."""

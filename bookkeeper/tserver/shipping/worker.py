@@ -72,7 +72,7 @@ class ReplicationWorker:
         self._lanes_of: Mapping[TargetKey, Destination] = {}
         """The configuration whose peers have lanes."""
         own_logs.listen(self._wake_lanes)
-        own_logs.is_followed = self._is_followed
+        own_logs.ask_followed(self._is_followed)
 
     def assign(self, items: Iterable[WorkItem]) -> None:
         """Queue ranges; the same range again changes nothing. Raises OverloadedError at the first that finds no room
