@@ -12,7 +12,9 @@ from collections.abc import Sequence
 import pytest
 
 HBASE, HBASE_CLUSTER = "hbase", "hbase_cluster"
-"""A test that asks for the real HBase, in one JVM or as a cluster, has this word in its name, parameter or file."""
+"""A test that asks for the real HBase in one JVM has the first word in its name, its parameter or its file; the files of
+tests that ask for a cluster have the second one.
+"""
 
 SHARED = {
     "tests/contract/test_docs_commands.py": "clusters",
@@ -51,11 +53,10 @@ FIRST = (HBASE_CLUSTER, HBASE, "clusters")
 
 def shares(nodeid: str) -> str:
     """What a test shares with others: tests for which this is equal run in one worker."""
-    for name in (HBASE_CLUSTER, HBASE):
-        if name in nodeid:
-            return name
     file = nodeid.split("::", 1)[0]
-    return SHARED.get(file, file)
+    if HBASE_CLUSTER in file:
+        return HBASE_CLUSTER
+    return HBASE if HBASE in nodeid else SHARED.get(file, file)
 
 
 def in_order(items: Sequence[pytest.Item]) -> list[pytest.Item]:
