@@ -12,8 +12,8 @@ from collections.abc import Sequence
 import pytest
 
 HBASE, HBASE_CLUSTER = "hbase", "hbase_cluster"
-"""A test that asks for the real HBase in one JVM has the first word in its name, its parameter or its file; the files of
-tests that ask for a cluster have the second one.
+"""A test that asks for the real HBase in one JVM has the first word in its name, its parameter or its file; a file of
+tests that ask for a cluster has the second one.
 """
 
 SHARED = {
@@ -32,6 +32,7 @@ SHARED = {
     "tests/integration/test_borders.py": "clusters",
     "tests/integration/test_bulk_import.py": "clusters",
     "tests/integration/test_client.py": "clusters",
+    "tests/integration/test_followed_streams.py": "clusters",
     "tests/integration/test_foreign_peers.py": "clusters",
     "tests/integration/test_hung_workers.py": "clusters",
     "tests/integration/test_lag_processes.py": "clusters",
