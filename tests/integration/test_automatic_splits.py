@@ -55,6 +55,8 @@ class Growing:
 
 
 WORKLOAD = Growing(71)
+BATCHES_BEFORE = 60
+"""Of 30 kB each: many flushes have made a segment."""
 
 
 def splits_of(cluster: Cluster) -> int:
@@ -94,12 +96,15 @@ def test_a_tablet_of_one_large_row_shows_that_it_is_not_split(west: Cluster) -> 
 
 def test_tablets_split_by_themselves_under_load_while_the_master_dies(west: Cluster, east: Cluster) -> None:
     west.client.replication.define_cluster("east", east.quorum)
-    for cluster in (west, east):
-        cluster.client.tables.create(WORKLOAD.table, properties=SMALL_TABLETS)
+    east.client.tables.create(WORKLOAD.table, properties=SMALL_TABLETS)
+    west.client.tables.create(WORKLOAD.table, properties={**SMALL_TABLETS, "table.split.bytes": "0"})
     west.client.replication.enable(WORKLOAD.table, "east")
     loader = Loader(west.client, WORKLOAD, SystemClock())
     loader.start()
     try:
+        # A tablet that is looked at when it has one large segment rests for ten minutes.
+        loader.wait_acknowledged(BATCHES_BEFORE, LIMIT_S)
+        west.client.tables.change_properties(WORKLOAD.table, {"table.split.bytes": SMALL_TABLETS["table.split.bytes"]})
         for role in ("master", "tserver1"):
             west.wait_until(lambda: is_splitting(west), "automatic split", LIMIT_S)
             pid = west.kill9(role)
