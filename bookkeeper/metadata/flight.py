@@ -26,7 +26,7 @@ def books_flight_ms(settings: Settings) -> int:
     - A process that stands still has sent its last write after the lease and the margin, and its end is known after as
       long again.
     - A gateway of our own that stands still is ended after :func:`gateway_silence_ms`, at the next look; one that goes
-      on before does so for at most one operation. What it sent into a link that is cut, its kernel sends again for
+      on before does so for at most one operation. Its kernel sends a write into a link that is cut again, for
       :data:`GATEWAY_UNCONFIRMED_MS`, even if the gateway has ended. A foreign gateway has a minute, and nobody may
       stop it for longer.
     - A region server that stands still applies what lies in its sockets when it goes on, unless its session is over:

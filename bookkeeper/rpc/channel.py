@@ -35,17 +35,13 @@ _T = TypeVar("_T")
 
 
 class Look(Struct, frozen=True):
-    """What the caller does each ``every_ms`` while it waits for a server: ``check`` raises OSError to end the call. It
-    may need ``takes_ms``: a call whose time ends before has none.
+    """A look after the server each ``every_ms`` while a call waits: ``check`` raises OSError to end the call. It may
+    need ``takes_ms``: a call whose time ends before has none.
     """
 
     every_ms: int
     takes_ms: int
     check: Callable[[], None]
-
-
-class SilentError(TimeoutError):
-    """The server does not answer on other connections either."""
 
 
 class Channel:

@@ -30,7 +30,7 @@ from bookkeeper.errors import (
     OtherInstanceError,
     UnavailableError,
 )
-from bookkeeper.rpc.channel import Channel, Look, SilentError
+from bookkeeper.rpc.channel import Channel, Look
 from bookkeeper.rpc.contract.messages import PROTOCOL_VERSION, Hello
 from bookkeeper.rpc.contract.services import Master, Replay, TServer
 from bookkeeper.rpc.frames.envelope import MethodCodec, method_codec
@@ -206,12 +206,12 @@ class RpcPool:
         return NoAnswerError if is_silence else UnavailableError
 
     def _check_answers(self, address: str, silent_ms: int) -> None:
-        """Raise SilentError when the server does not answer hello on a new connection; a refusal is an answer."""
+        """Raise TimeoutError when the server does not answer hello on a new connection; a refusal is an answer."""
         try:
             self._put_back(address, self._connect(address, silent_ms))
         except UnavailableError as error:
             if isinstance(error, NoAnswerError):
-                raise SilentError(f"nor hello on another connection, within {silent_ms} ms") from error
+                raise TimeoutError(f"nor hello on another connection, within {silent_ms} ms") from error
         except BookkeeperError as error:
             LOG.debug("%s answers: %s", address, error)
 

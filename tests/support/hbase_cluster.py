@@ -235,7 +235,7 @@ class HBaseCluster:
             self.move(table, row or b"\x00", server)
 
     def log(self, name: str) -> str:
-        """What a server has logged."""
+        """The log of a server."""
         return (self.directory / name / "log").read_text(errors="replace")
 
     # ---- its processes

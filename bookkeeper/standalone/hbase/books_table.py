@@ -88,7 +88,7 @@ def check_settings_of_table(settings: Settings, found: TableSettings) -> None:
 
 
 def _run(settings: Settings, *arguments: str) -> str:
-    """What the program prints. Raises NotFoundError without Java or jars."""
+    """The output of the program. Raises NotFoundError without Java or jars."""
     if (missing := why_not_runnable()) is not None:
         raise NotFoundError(f"the table of the books can't be made or checked: {missing}")
     home, table = default_home(), hbase_address(settings.metadata_url).table.decode()

@@ -41,7 +41,7 @@ def always(_label: str) -> bool:
 
 
 def never(_label: str) -> int | None:
-    """What gets no answer does not arrive."""
+    """A write without an answer does not arrive."""
     return None
 
 
