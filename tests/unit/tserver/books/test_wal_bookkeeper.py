@@ -41,11 +41,18 @@ class FailingOnce(MetadataModel):
         super().put(rows, rank)
 
 
+def keeper_of(
+    volume: LocalVolume, table: MetadataModel, clock: SystemClock, told: threading.Event, died: list[str]
+) -> WalBookkeeper:
+    """The books of session s-1; the master sets ``told``, and a reason to end the process comes to ``died``."""
+    persistence = SessionRetries(StoppedSession("s-1"), clock, random.Random(1))
+    return WalBookkeeper(volume, table, persistence, clock, 0.0, told.set, died.append, OwnLogs("s-1"))  # type: ignore[arg-type]
+
+
 def test_a_needed_offset_that_could_not_be_written_is_written_later(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(wal_bookkeeper, "RETRY_WAIT_MS", 1)
     table, clock, told, died = FailingOnce(), SystemClock(), threading.Event(), list[str]()
-    persistence = SessionRetries(StoppedSession("s-1"), clock, random.Random(1))
-    keeper = WalBookkeeper(MACHINE, table, persistence, clock, 0.0, told.set, died.append, OwnLogs("s-1"))  # type: ignore[arg-type]
+    keeper = keeper_of(MACHINE, table, clock, told, died)
     keeper.opened(WAL, 77)
     keeper.before_append(WAL, [block(1)])
     keeper.start()
@@ -73,9 +80,8 @@ class DiskFailsOnce(LocalVolume):
 def test_a_look_for_a_sealed_log_that_the_disk_refuses_ends_no_process(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(wal_bookkeeper, "RETRY_WAIT_MS", 1)
     table, clock, died, volume = MetadataModel(), SystemClock(), list[str](), DiskFailsOnce(ROOT)
-    persistence = SessionRetries(StoppedSession("s-1"), clock, random.Random(1))
-    own_logs, told = OwnLogs("s-1"), threading.Event()
-    keeper = WalBookkeeper(volume, table, persistence, clock, 0.0, told.set, died.append, own_logs)  # type: ignore[arg-type]
+    told = threading.Event()
+    keeper = keeper_of(volume, table, clock, told, died)
     keeper.opened(WAL, 77)
     keeper.before_append(WAL, [block(1)])
     keeper.synced(WAL, 1, 100)
@@ -110,8 +116,7 @@ def test_no_log_begins_while_the_books_do_not_answer_the_last_put(monkeypatch: p
     monkeypatch.setattr(wal_bookkeeper, "RETRY_WAIT_MS", 1)
     monkeypatch.setattr(wal_bookkeeper, "SILENCE_MS", 0)
     table, clock, told, died = Silent(), SystemClock(), threading.Event(), list[str]()
-    persistence = SessionRetries(StoppedSession("s-1"), clock, random.Random(1))
-    keeper = WalBookkeeper(MACHINE, table, persistence, clock, 0.0, told.set, died.append, OwnLogs("s-1"))  # type: ignore[arg-type]
+    keeper = keeper_of(MACHINE, table, clock, told, died)
     keeper.opened(WAL, 77)
     keeper.before_append(WAL, [block(1)])
     assert keeper.may_begin_log(), "nothing was asked yet"
