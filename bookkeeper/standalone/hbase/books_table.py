@@ -22,7 +22,7 @@ from bookkeeper.metadata.metadata_table import FAMILIES, OWNER_FAMILY
 from bookkeeper.metadata.opening import hbase_address
 from bookkeeper.standalone.children.parent_death import ended_with_parent
 from bookkeeper.standalone.hbase.gateway import site_xml
-from bookkeeper.standalone.hbase.java import JVM_OPTIONS, default_home, find_java, why_not_runnable
+from bookkeeper.standalone.hbase.java import default_home, java_command, why_not_runnable
 
 REGION_STARTS = (keys.TABLETS_STOP, keys.HOLD_PREFIX, keys.RECV_PREFIX, keys.REPL_PREFIX, keys.ROOT_PREFIX)
 """First rows of the regions of a new table, behind that of the tablets: each section that grows with the data has a
@@ -91,12 +91,11 @@ def _run(settings: Settings, *arguments: str) -> str:
     """The output of the program. Raises NotFoundError without Java or jars."""
     if (missing := why_not_runnable()) is not None:
         raise NotFoundError(f"the table of the books can't be made or checked: {missing}")
-    home, table = default_home(), hbase_address(settings.metadata_url).table.decode()
+    table = hbase_address(settings.metadata_url).table.decode()
     with TemporaryDirectory(prefix="bookkeeper-table-") as site:
         (Path(site) / "hbase-site.xml").write_text(site_xml(settings.hbase_quorum))
-        class_path = f"{site}:{home}/classes:{home}/conf:{home}/lib/*"
-        command = [str(find_java()), f"-Xmx{PROGRAM_HEAP_MB}m", *JVM_OPTIONS, "-cp", class_path]
-        command += ["bookkeeper.hbase.BooksTable", table, *arguments]
+        command = java_command(default_home(), "bookkeeper.hbase.BooksTable", PROGRAM_HEAP_MB, Path(site))
+        command += [table, *arguments]
         try:
             done = subprocess.run(
                 ended_with_parent(command, signal.SIGKILL),

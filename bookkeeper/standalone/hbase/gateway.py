@@ -29,7 +29,7 @@ from bookkeeper.metadata.hbase.gateway_probe import gateway_answers
 from bookkeeper.security.private_files import DIRECTORY_MODE
 from bookkeeper.standalone.children.log_end import log_end
 from bookkeeper.standalone.children.parent_death import ended_with_parent
-from bookkeeper.standalone.hbase.java import JVM_OPTIONS, default_home, find_java, why_not_runnable
+from bookkeeper.standalone.hbase.java import default_home, java_command, why_not_runnable
 from bookkeeper.standalone.ports import HOST, is_in_use
 
 GATEWAY_PORT = "standalone.gateway_port"
@@ -92,20 +92,8 @@ class Gateway(Struct):
             raise unavailable("this host's Thrift gateway can't be started", error) from error
 
     def _command(self) -> list[str]:
-        home = default_home()
-        class_path = f"{self.site}:{home}/classes:{home}/conf:{home}/lib/*"
-        command = [str(find_java()), f"-Xmx{HEAP_MB}m", *JVM_OPTIONS, "-cp", class_path]
-        return [
-            *command,
-            "bookkeeper.hbase.ThriftGateway",
-            "--bind",
-            HOST,
-            "-p",
-            str(self.port),
-            "--infoport",
-            "-1",
-            "start",
-        ]
+        command = java_command(default_home(), "bookkeeper.hbase.ThriftGateway", HEAP_MB, self.site)
+        return [*command, "--bind", HOST, "-p", str(self.port), "--infoport", "-1", "start"]
 
     def answers(self) -> bool:
         """Whether it answers now; a gateway that stands still does not."""

@@ -23,7 +23,7 @@ from msgspec.structs import asdict
 
 from bookkeeper.errors import CorruptionError, NotFoundError, RefusedError, UnavailableError
 from bookkeeper.standalone.children.log_end import log_end
-from bookkeeper.standalone.hbase.java import JVM_OPTIONS, default_home, find_java, why_not_runnable
+from bookkeeper.standalone.hbase.java import default_home, java_command, why_not_runnable
 from bookkeeper.standalone.ports import HOST, free_ports
 
 READY_LINE = "HBASE READY"
@@ -137,9 +137,8 @@ class HBaseProcess(Struct):
         self._process = None
 
     def _command(self) -> list[str]:
-        class_path = f"{self.home}/classes:{self.home}/conf:{self.home}/lib/*"
-        command = [str(find_java()), f"-Xmx{self.heap_mb}m", *JVM_OPTIONS]
-        command += ["-cp", class_path, "bookkeeper.hbase.SingleJvmHBase", "--data", str(self.data_dir)]
+        command = java_command(self.home, "bookkeeper.hbase.SingleJvmHBase", self.heap_mb)
+        command += ["--data", str(self.data_dir)]
         for name, port in asdict(self.ports).items():
             command += [f"--{name}-port", str(port)]
         for key, value in self.settings.items():

@@ -68,3 +68,12 @@ def why_not_runnable(home: Path | None = None) -> str | None:
     except NotFoundError as missing:
         return missing.message
     return None
+
+
+def java_command(home: Path, program: str, heap_mb: int, settings: Path | None = None) -> list[str]:
+    """A command that runs a Java program with the jars of ``home``. ``settings``: a directory whose HBase settings come
+    before those of ``home``. Raises NotFoundError without Java.
+    """
+    places = [f"{home}/classes", f"{home}/conf", f"{home}/lib/*"]
+    class_path = ":".join(places if settings is None else [str(settings), *places])
+    return [str(find_java()), f"-Xmx{heap_mb}m", *JVM_OPTIONS, "-cp", class_path, program]
