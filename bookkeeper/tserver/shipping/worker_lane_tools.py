@@ -64,11 +64,9 @@ class LaneTools(Struct, frozen=True):
         found = []
         for queued in batch:
             progress = plan.progress_of.get(stream_of(queued.item))
-            if progress is None and queued.item.run_id:
-                progress = StreamProgress(0, 0)
-            elif progress is None or must_read_books(progress, queued.item):
+            if must_read_books(progress, queued.item):
                 progress = worker_books.read_progress(self.metadata, queued.item)
-            found.append(progress)
+            found.append(progress or StreamProgress(0, 0))
         return found
 
     def goes_on_here(self, name: str) -> bool:

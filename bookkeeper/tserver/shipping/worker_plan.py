@@ -91,7 +91,11 @@ def merged_item(previous: WorkItem, new: WorkItem) -> WorkItem:
 
 
 def must_read_books(progress: StreamProgress | None, item: WorkItem) -> bool:
-    """Whether this worker has no progress of the stream, or an older one than the master."""
+    """Whether this worker has no progress of the stream, or an older one than the master. The books have none of a
+    repeated run: the stream of its file went past its range.
+    """
+    if item.run_id:
+        return False
     return progress is None or item.first_offset - 1 > progress.recorded
 
 
