@@ -268,7 +268,7 @@ def _tablets(
     def unobtainable() -> frozenset[str]:
         return frozenset() if replicas is None else replicas.damage.repair.unobtainable
 
-    late_uses = LateUses(registry, books, env.stores.logs, env.session.session_id, clock, env.die)
+    late_uses = LateUses(registry, books, env.stores.logs, clock, env.die)
     return TabletParts(
         registry,
         loader,

@@ -52,7 +52,7 @@ class MasterLink:
 
     def report(self, reports: Sequence[WorkReport]) -> None:
         """Send the worker's reports to the leader; raises TransientError. A stopped leader takes connections and
-        answers nothing: the caller waits for it once, because it ships no records meanwhile.
+        answers nothing: the caller waits for it once, because it begins no stream meanwhile.
         """
         address = self._leader_address()
         if address == self._silent and self._clock.boot_ns() < self._silent_until_ns:

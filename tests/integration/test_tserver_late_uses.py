@@ -13,6 +13,9 @@ from bookkeeper.master.splits import split_rules
 from bookkeeper.metadata import keys, values
 from bookkeeper.metadata.metadata_table import RowPut
 from bookkeeper.model import Extent
+from bookkeeper.storage.volume.volume_protocol import Volume
+from bookkeeper.storage.wal.writing.seal import Seal, read_seal
+from bookkeeper.tserver.maintenance import late_uses
 from combiners import ReplicationStatus
 from tests.support.faults import fault
 from tests.support.local_pair import Books
@@ -171,3 +174,56 @@ def test_r4_without_the_needed_logs_a_log_that_only_memory_has_goes(west: Ground
         pytest.raises(AssertionError, match="R4: a log that only memory has goes"),
     ):
         _needed_logs_stay(west)
+
+
+def _sealed_meanwhile(west: Ground, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A use of the holder's own log arrives late, and the tablet uses that log again. While the holder looks, a record
+    is applied, and the log ends.
+    """
+    west.create_table("1")
+    node = west.local()
+    west.assign(node, WHOLE)
+    west.write(node, WHOLE, records([(ROW, b"old")], timestamp=5))
+    (log,) = logs_in_row(west, WHOLE)
+    west.tserver(node).flush_tablet(WHOLE)
+    announce(west, WHOLE, log, 2)
+
+    def ends_meanwhile(volume: Volume, name: str) -> Seal | None:
+        west.write(node, WHOLE, records([(ROW, b"new")], timestamp=6))
+        node.process.parts.writing.committer.roll()
+        return read_seal(volume, name)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(late_uses, "read_seal", ends_meanwhile)
+        node.process.parts.tablets.late_uses.run_once()
+    assert log in logs_in_row(west, WHOLE), "R4: a log that only memory has goes"
+    west.tserver(node).flush_tablet(WHOLE)
+    assert log not in logs_in_row(west, WHOLE)
+
+
+def test_r4_a_log_that_ends_while_it_is_looked_at_is_no_late_use(west: Ground, monkeypatch: pytest.MonkeyPatch) -> None:
+    _sealed_meanwhile(west, monkeypatch)
+
+
+def test_r4_without_the_order_of_looks_a_log_that_only_memory_has_goes(
+    west: Ground, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with (
+        fault("logs-in-use-may-be-late"),
+        pytest.raises(AssertionError, match="R4: a log that only memory has goes"),
+    ):
+        _sealed_meanwhile(west, monkeypatch)
+
+
+def test_a_use_of_its_own_sealed_log_that_was_repeated_ends_by_itself(west: Ground) -> None:
+    west.create_table("1")
+    node = west.local()
+    west.assign(node, WHOLE)
+    west.write(node, WHOLE, records([(ROW, b"new")], timestamp=5))
+    (log,) = logs_in_row(west, WHOLE)
+    west.tserver(node).flush_tablet(WHOLE)
+    node.process.parts.writing.committer.roll()
+    announce(west, WHOLE, log, 2)
+    node.process.parts.tablets.late_uses.run_once()
+    assert logs_in_row(west, WHOLE) == set(), "a late use of a log stays until its tablet is loaded again"
+    assert west.scan(node, WHOLE)[ROW, b"f", b"q"] == b"new"

@@ -26,6 +26,9 @@ ASKS, SENDS, RECEIVES = ("rpc-follow", "call follow"), ("sender", "call replicat
 
 ROWS = 30
 
+AWAY_S, BETWEEN_S = 60, 6
+"""The books are away for so long; a record comes after each of these times."""
+
 NEXT_S = 10.0
 """A record is at the peer within this time after its task died: nobody waits until the task is missed."""
 
@@ -269,6 +272,35 @@ def a_tablet_moves_while_its_record_is_sent(world: World) -> None:
     go_on(pair, hold)
 
 
+def books_are_away(world: World) -> None:
+    """The books of both clusters are away for a minute. Records of logs in use arrive all the time; a new log waits."""
+    pair = Pair(world, 1, splits=[b"m"], settings={"tserver.wal_roll_age_ms": 600_000})
+    pair.enable()
+    for row in (b"a", b"b"):
+        pair.until_there(world.put(pair.west, "t", row))
+        world.kernel.run_for(1.0)
+    for cluster in (pair.west, pair.east):
+        cluster.table.refuse = lambda _process: True
+    for _ in range(AWAY_S // BETWEEN_S):
+        soon_there(pair, world.put(pair.west, "t", b"b"))
+        world.kernel.run_for(BETWEEN_S)
+    world.roll(pair.owner())
+    _, wrote = world.write(pair.west, "t", (b"c",))
+    world.kernel.run_for(BETWEEN_S)
+    assert wrote[0].value not in pair.there(), "R12: a log is used before the books name it"
+    for cluster in (pair.west, pair.east):
+        cluster.table.refuse = lambda _process: False
+    pair.until_there(wrote)
+    world.roll(pair.owner())
+    pair.rest()
+
+
+def books_are_away_from_runs(world: World) -> None:
+    """The same, and no task asks."""
+    world.hold("/follow-east-")
+    books_are_away(world)
+
+
 SCHEDULES = (
     a_stopped_task_comes_too_late_for_everything,
     both_ways,
@@ -277,6 +309,8 @@ SCHEDULES = (
     clocks_jump,
     a_poll_whose_task_died,
     a_tablet_moves_while_its_record_is_sent,
+    books_are_away,
+    books_are_away_from_runs,
 )
 
 

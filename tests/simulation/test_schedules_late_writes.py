@@ -15,6 +15,7 @@ from tests.support.faults import fault
 from tests.support.simulation.cluster import Cluster, Node
 from tests.support.simulation.kernel import StuckError, Task
 from tests.support.simulation.late_writes import FLIGHT_MS, LATE_MAX_MS
+from tests.support.simulation.laws import judge_at_rest
 from tests.support.simulation.pair import Pair
 from tests.support.simulation.world import LawBrokenError, World, simulation
 
@@ -50,6 +51,9 @@ BOUND = {"first use": "is not served", "received offset": "~recv_"}
 """Kinds that rest on the time of R4, and the harm without it. What arrives late of all others is void in itself, or
 found and removed, however late it is.
 """
+
+LOOK_S = 80.0
+"""A tserver looks for late uses within this time."""
 
 MUCH_LATER_S = 3 * FLIGHT_MS / 1000
 
@@ -184,3 +188,46 @@ def test_r4_a_machine_that_was_paused_for_longer_does_this_harm(kind: str, tmp_p
     """The limit of R4: supervisor and gateway stand still with the process, and nobody ends them."""
     with pytest.raises(LawBrokenError, match=BOUND[kind]):
         played(tmp_path, kind, MUCH_LATER_S)
+
+
+def a_first_use_is_repeated(world: World) -> None:
+    """The first use of a log gets no answer, and is put again. The log ends, the tablet needs nothing of it, and HBase
+    drops the tombstone of the use. Then the first put arrives, before the collector deletes the log. The tserver serves
+    the tablet all the time.
+    """
+    pair = Pair(world, tservers=2)
+    pair.enable()
+    pair.until_there(world.put(pair.west, "t", ROW))
+    owner, table = pair.owner(ROW), pair.west.table
+    world.roll(owner)
+    table.way.answers = lambda label: "log:" not in label
+    table.way.delay_ns = lambda label: int(LATE_S * 1e9) if "log:" in label else None
+    task, wrote = world.write(pair.west, "t", [ROW])
+    world.until(lambda: bool(table.way.under_way), "a first use has no answer")
+    table.way.calm()
+    world.until(lambda: task.done, "it was put again")
+    hold = world.hold("west.m0", "/collector")
+    pair.until_there(wrote)
+    world.roll(owner)
+    extent = pair.west.extents("1")[0]
+    world.client(pair.west, "flush", lambda pool: pool.tserver(owner.part.address, 3_000).flush_tablet(extent))
+    world.kernel.run_for(2.0)
+    table.compact_now()
+    world.until(lambda: not table.way.under_way, "the write arrives", look_every=20)
+    world.kernel.release(hold)
+    world.rest(LOOK_S)
+    judge_at_rest(world)
+
+
+def test_r4_a_first_use_that_was_repeated_arrives_when_its_log_is_over(tmp_path: Path) -> None:
+    with simulation(tmp_path / "world") as world:
+        a_first_use_is_repeated(world)
+
+
+def test_r4_red_a_first_use_that_was_repeated_retains_its_log(tmp_path: Path) -> None:
+    with (
+        fault("late-uses-stay"),
+        simulation(tmp_path / "world") as world,
+        pytest.raises(StuckError, match="never: rest"),
+    ):
+        a_first_use_is_repeated(world)

@@ -61,7 +61,7 @@ def no_master_lives_anywhere(world: World) -> None:
 
 
 def the_own_master_is_stopped(world: World) -> None:
-    """West's master is stopped: it takes reports and answers none. Rows are written all the time; runs ship them."""
+    """West's master is stopped: it takes reports and answers none. Runs ship rows all the time, and then a log ends."""
     world.hold("/follow-east-")
     pair = opened(world)
     (master,) = pair.west.alive(pair.west.masters)
@@ -69,12 +69,13 @@ def the_own_master_is_stopped(world: World) -> None:
     pair.until_there(world.put(pair.west, "t", b"a"))
     world.kernel.run_for(2.5)
     pair.until_there(world.put(pair.west, "t", b"h"))
+    world.roll(pair.owner())
     wrote = world.put(pair.west, "t", b"p")
     world.kernel.run_for(0.5)
     is_late = not {write.value for write in wrote} <= pair.there()
     master.process.suspended = False
     if is_late:
-        raise LawBrokenError("a record waits until a stopped master took the report of the one before")
+        raise LawBrokenError("a new stream waits until a stopped master took the report of a record before")
     pair.rest()
 
 

@@ -27,6 +27,8 @@ from bookkeeper.runtime.threads import BackgroundThread, Die
 LOG = logging.getLogger(__name__)
 
 INTERVAL_MS = 1_000
+ANNOUNCED_MAX = 10_000
+"""Streams that are remembered as announced."""
 
 
 def indexed_streams(metadata: MetadataTable, source_instance_ids: Iterable[str]) -> set[StreamKey]:
@@ -47,14 +49,23 @@ class ReceivedIndex:
         self._lock = threading.Lock()
         self._writing = threading.Lock()
         self._pending: dict[StreamKey, int] = {}
+        self._announced: dict[StreamKey, None] = {}
+        """Streams whose cells this process has written."""
         self._thread = BackgroundThread("received-index", clock, die)
 
     def announce(self, stream: StreamKey) -> None:
-        """Write the stream's cell, before its first message is accepted; hidden if it has ended. Raises
-        TransientError.
+        """Write the stream's cell, before its first message is accepted; hidden if it has ended. Once is enough: so a
+        stream under way can be opened again while the books are away. Raises TransientError.
         """
         self._persistence.check()
+        with self._lock:
+            if stream in self._announced:
+                return
         self._put(stream, 0)
+        with self._lock:
+            self._announced[stream] = None
+            while len(self._announced) > ANNOUNCED_MAX:
+                del self._announced[next(iter(self._announced))]
 
     def is_open(self, stream: StreamKey) -> bool:
         """Whether the books have the stream as announced and not ended. Raises TransientError."""
@@ -72,6 +83,7 @@ class ReceivedIndex:
         with self._writing, self._lock:
             for stream in streams:
                 self._pending.pop(stream, None)
+                self._announced.pop(stream, None)
 
     def write_pending(self) -> None:
         """Write the noted offsets; raises TransientError, and retains those that it could not write."""

@@ -1,10 +1,11 @@
-"""First uses of logs that reach the books while another holder serves the tablet: their `log:` cells go (R4).
+"""First uses of logs that reach the books when a tablet needs nothing of the log: their `log:` cells go (R4).
 
 A tserver may stand still in its put of a first use until its session is over and the next holder has loaded the tablet.
-Then the put arrives, before the collector marks the log. The row names a log of which the tablet needs nothing, and no
-flush ends this use, because the holder never used the log: the log, its finished cells and the peers' high-waters would
-stay until the tablet is loaded again. So a thread looks for such cells now and then, and deletes them at the rank of a
-sealed log. The `repl:` cell of the same put goes by itself, because the master closes it from the log. Rules: R4, R12.
+Or the put gets no answer and is repeated, and a flush ends the use; HBase may drop the tombstone of that at once. Then
+the first put arrives, before the collector marks the log. The row names a log of which the tablet needs nothing, and no
+flush ends this use: the log, its finished cells and the peers' high-waters would stay until the tablet is loaded again.
+So a thread looks for such cells now and then, and deletes them at the rank of a sealed log. The `repl:` cell of the
+same put goes by itself, because the master closes it from the log. Rules: R4, R12.
 """
 
 from __future__ import annotations
@@ -17,11 +18,9 @@ from bookkeeper.errors import BookkeeperError, LeaseLostError
 from bookkeeper.metadata import keys
 from bookkeeper.metadata.metadata_table import CellKey, Row
 from bookkeeper.runtime.threads import SELDOM_MS, BackgroundThread, Die
-from bookkeeper.storage.volume.names import log_directory
 from bookkeeper.storage.volume.volume_protocol import Volume
 from bookkeeper.storage.wal.writing.seal import read_seal
 from bookkeeper.tserver.books.tablet_books import TabletBooks
-from bookkeeper.tserver.tablets.given_up import session_directory
 from bookkeeper.tserver.tablets.tablet import ServedTablet
 from bookkeeper.tserver.tablets.tablet_registry import Registry
 
@@ -38,13 +37,10 @@ def is_needed(log: str, needed: Collection[str]) -> bool:
 class LateUses:
     """Looks at the rows of all tablets that are served here, once a minute, in a thread of its own."""
 
-    def __init__(
-        self, registry: Registry, books: TabletBooks, volume: Volume, session_id: str, clock: Clock, die: Die
-    ) -> None:
+    def __init__(self, registry: Registry, books: TabletBooks, volume: Volume, clock: Clock, die: Die) -> None:
         self._registry = registry
         self._books = books
         self._volume = volume
-        self._own = log_directory(session_id)
         self._thread = BackgroundThread("late-uses", clock, die)
 
     def start(self) -> None:
@@ -81,9 +77,8 @@ class LateUses:
         """Whether the tablet needs nothing of a log, and nothing can follow in it. Raises CorruptionError,
         TransientError.
         """
+        if tablet.given_up.has_lost or read_seal(self._volume, log) is None:
+            return False
+        # After the seal: all records of an own log are applied before it is sealed, and no later one needs it.
         flushes = tablet.flushes
-        if session_directory(log) == self._own or tablet.given_up.has_lost:
-            return False
-        if is_needed(log, flushes.logs_in_row(flushes.needed_logs())):
-            return False
-        return read_seal(self._volume, log) is not None
+        return not is_needed(log, flushes.logs_in_row(flushes.needed_logs()))

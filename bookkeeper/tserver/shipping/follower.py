@@ -1,7 +1,7 @@
 """The open streams of one lane, shipped by a replay task that stays: it asks for ranges and brings their results.
 
 Arrives: polls of the task. Leaves: ranges of the open streams, as soon as there are some; what they came to goes to
-:class:`FollowedBooks`. One batch is under way at a time, at one task. The next task begins before the last one ends,
+:class:`LaneBooks`. One batch is under way at a time, at one task. The next task begins before the last one ends,
 because a change of tasks costs as much as a run; the last one ends behind its batch. While no task asks, the lane ships
 the open streams in runs.
 
@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import partial
 
 from msgspec import Struct
@@ -35,9 +35,9 @@ from bookkeeper.replay.ranges import (
     results_from_table,
     unshipped,
 )
-from bookkeeper.rpc.contract.messages import WorkItem, WorkReport
+from bookkeeper.rpc.contract.messages import WorkItem
 from bookkeeper.runtime.threads import SELDOM_MS, guarded_thread
-from bookkeeper.tserver.shipping.followed_books import FollowedBooks
+from bookkeeper.tserver.shipping.lane_books import LaneBooks
 from bookkeeper.tserver.shipping.older_peers import OlderPeers
 from bookkeeper.tserver.shipping.open_streams import OpenStreams
 from bookkeeper.tserver.shipping.worker_lane_tools import LaneTools
@@ -49,6 +49,7 @@ from bookkeeper.tserver.shipping.worker_plan import (
     StreamProgress,
     behind_earlier_log,
     failed,
+    must_read_books,
     outcome_of,
     ranges_of,
     stream_of,
@@ -113,8 +114,7 @@ class Follower:
         lane: LanePlan,
         changed: threading.Condition,
         lock: threading.Lock,
-        reporting: threading.Lock,
-        report: Callable[[Sequence[WorkReport]], None],
+        books: LaneBooks,
     ) -> None:
         """``lane``: the plan of the lane's runs, ``lock`` its lock, and ``changed`` where its thread waits."""
         self._cluster = cluster
@@ -124,7 +124,7 @@ class Follower:
         self._lane_changed = changed
         self._plan = LanePlan(lane.ranges_max, progress_of=lane.progress_of)
         self._lock = lock
-        self._books = FollowedBooks(cluster, tools, streams, lane, lock, reporting, report)
+        self._books = books
         self._ends = threading.Condition(lock)
         """Polls wait here for records, and for a later task."""
         self._older = OlderPeers(tools.coordination, tools.clock)
@@ -198,10 +198,6 @@ class Follower:
         due_ms = -(-(self._next_task_ns - self._now_ns()) // 1_000_000)
         return min(SILENT_MS, due_ms) if due_ms > 0 else SILENT_MS
 
-    def drop_reports(self, streams: Iterable[StreamId]) -> None:
-        """The lane shipped these and reports them."""
-        self._books.drop_reports(streams)
-
     @property
     def busy(self) -> Collection[StreamId]:
         """The streams that a task ships now, or that have to go on there."""
@@ -211,12 +207,6 @@ class Follower:
         """End the task at its next poll."""
         self._stopped = True
         self._ends.notify_all()
-        self._books.stop()
-
-    @property
-    def books_thread(self) -> threading.Thread:
-        """It ends behind :meth:`stop`, when it has written what it can."""
-        return self._books.thread
 
     # ---- polls
 
@@ -266,9 +256,7 @@ class Follower:
                 return []
             self._polled_ns = now_ns = self._now_ns()
             if not self._plan.running:
-                for item in self._streams.due(self._plan, self._lane.queue.keys() | self._lane.running.keys()):
-                    if not is_for_runs(item, item.first_offset - 1):
-                        self._plan.offer(item)
+                self._offer_due()
                 if self._plan.queue:
                     self._record_ns = now_ns
                     return self._plan.take()
@@ -276,6 +264,18 @@ class Follower:
                 return []
             limit_ms = SELDOM_MS if self._plan.running else self._streams.wait_ms()
             self._wait(min(until_ns - now_ns, limit_ms * 1_000_000))
+
+    def _offer_due(self) -> None:
+        """Queue what may be shipped now. Streams that the books have to know first wait for them, and no other does."""
+        for item in self._streams.due(self._plan, self._lane.queue.keys() | self._lane.running.keys()):
+            if is_for_runs(item, item.first_offset - 1):
+                continue
+            if must_read_books(self._plan.progress_of.get(stream_of(item)), item):
+                self._books.open_soon([item])
+            else:
+                self._plan.offer(item)
+        if self._streams.must_look:
+            self._books.look_soon()
 
     def _wait(self, limit_ns: float) -> None:
         self._waiting += 1
@@ -285,22 +285,19 @@ class Follower:
             self._waiting -= 1
 
     def _hand_out(self, run: str, batch: list[Queued]) -> list[Range]:
-        """The ranges of a batch, whose streams have their cells."""
+        """The ranges of a batch, whose streams have their cells (R20)."""
+        with self._lock:
+            before = self._plan.progress_before(batch)
+            known = dict(self._plan.progress_of) if any(not progress.offset for progress in before) else {}
         try:
-            before = self._tools.progress_of(batch, self._plan)
             ranges = ranges_of(batch, before, self._tools.settings.instance.instance_id)
-            with self._lock:
-                known = dict(self._plan.progress_of) if any(not r.finished for r in ranges) else {}
             ranges = [behind_earlier_log(r, known, self._tools.goes_on_here) for r in ranges]
             checked_in = self._older.checked_in(ranges)
-            self._tools.announce(batch, before)
         except BaseException:
             with self._lock:
                 self._plan.settle([])
             raise
         with self._lock:
-            for queued, progress in zip(batch, before, strict=True):
-                self._plan.remember(stream_of(queued.item), progress)
             if run not in self._tasks:  # it died meanwhile: nothing was handed out
                 self._plan.settle([])
                 self._lane_changed.notify_all()

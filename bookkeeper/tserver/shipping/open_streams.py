@@ -123,9 +123,21 @@ class OpenStreams(Struct):
         places = (destinations.get(item.target) for item in self.newest.values())
         return not self.own_logs.through_master and any(place and place.takes_small_messages for place in places)
 
+    @property
+    def must_look(self) -> bool:
+        """Whether streams wait for finished offsets that the books may have by now."""
+        return self.look_ms <= 0
+
+    @property
+    def look_ms(self) -> float:
+        """The time until the next look into the books, if no stream begins to wait."""
+        if not self._waiting:
+            return SELDOM_MS
+        return max(0, -(-(self._look_at_ns - self.clock.boot_ns()) // 1_000_000))
+
     def take_look(self) -> Sequence[Elsewhere]:
-        """What the lane has to read in the books now: finished offsets that streams wait for; empty = nothing."""
-        if not self._waiting or self.clock.boot_ns() < self._look_at_ns:
+        """What has to be read in the books now: finished offsets that streams wait for; empty = nothing."""
+        if not self.must_look:
             return ()
         self._look_at_ns = self.clock.boot_ns() + LOOK_MS * 1_000_000
         return list(dict.fromkeys(self._waiting.values()))
@@ -141,14 +153,18 @@ class OpenStreams(Struct):
         transient = [error for _, error in errors if error is not None and error.transient and is_of_peer(error)]
         for key, error in errors:
             if error is not None and not error.transient:
-                self._stopped.add(key[1])
-                self._close(key)
+                self.end(key)
             if key in self.items:
                 self._ready[key] = None
             self._ready.update(self._blocked.get(key[1], {}))
         self._failures = self._failures + 1 if transient else 0
         pause_ms = min(PAUSE_MAX_MS, PAUSE_BASE_MS << min(self._failures - 1, 10)) if self._failures else 0
         self._pause_until_ns = self.clock.boot_ns() + pause_ms * 1_000_000
+
+    def end(self, key: StreamId) -> None:
+        """A permanent error ends a stream."""
+        self._stopped.add(key[1])
+        self._close(key)
 
     @property
     def flows(self) -> bool:
@@ -161,7 +177,7 @@ class OpenStreams(Struct):
 
     def wait_ms(self) -> float:
         """The time until the lane has to ask again, if no log grows and no range comes."""
-        return self.pause_ms() or min(self._sweep_ms(), LOOK_MS if self._waiting else SELDOM_MS)
+        return self.pause_ms() or self._sweep_ms()
 
     def _sweep_ms(self) -> float:
         """The time until streams without new records go on, rounded up."""

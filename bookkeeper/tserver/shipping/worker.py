@@ -1,9 +1,10 @@
 """The replication worker of a tserver: one lane for each peer cluster, so that none waits for another.
 
 The master hands ranges out, and lanes ship the logs of this session by themselves. A lane ships each batch of ranges
-in one replay run, writes the acknowledged offsets to the books, and reports each range. Each file and target has a
-finished cell, ranked by the finished offset: a worker that lost its ranges to another one can't turn it back. A range
-with an error leaves the queue; the master backs off and hands it out again. The finished offsets survive a crash.
+in one replay run, or by a task that follows, writes the acknowledged offsets to the books, and then reports each range.
+Each file and target has a finished cell, ranked by the finished offset: a worker that lost its ranges to another one
+can't turn it back. A range with an error leaves the queue; the master backs off and hands it out again. The finished
+offsets survive a crash.
 """
 
 from __future__ import annotations

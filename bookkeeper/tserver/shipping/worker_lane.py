@@ -1,14 +1,14 @@
 """One lane of the replication worker: the queue and the thread of one peer cluster.
 
-The thread takes a batch of ranges, ships it in one replay run, writes finished cells, and reports. If it dies, the
-process dies with it. ``worker_plan`` decides, and ``worker_books`` writes the cells.
+The thread takes a batch of ranges, ships it in one replay run, and leaves the books and the reports to ``lane_books``.
+It takes only streams that the books know. If it dies, the process dies with it. ``worker_plan`` decides.
 """
 
 from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 
 from msgspec.structs import replace
@@ -34,20 +34,19 @@ from bookkeeper.rpc.contract.messages import WorkItem, WorkReport
 from bookkeeper.runtime.threads import guarded_thread
 from bookkeeper.storage.volume.volume_protocol import Volume
 from bookkeeper.storage.wal.reading.block_reader import read_headers
-from bookkeeper.tserver.shipping import worker_books
 from bookkeeper.tserver.shipping.follower import ENDED, Follower, is_for_runs
+from bookkeeper.tserver.shipping.lane_books import LaneBooks
 from bookkeeper.tserver.shipping.older_peers import OlderPeers
-from bookkeeper.tserver.shipping.open_streams import Elsewhere, OpenStreams
+from bookkeeper.tserver.shipping.open_streams import OpenStreams
 from bookkeeper.tserver.shipping.worker_lane_tools import LaneTools
 from bookkeeper.tserver.shipping.worker_plan import (
     LanePlan,
     Queued,
-    StreamProgress,
+    StreamId,
     behind_earlier_log,
     failed,
     outcome_of,
     ranges_of,
-    report_of,
     skip_quarantined,
     stream_of,
 )
@@ -63,19 +62,17 @@ class Lane:
     """The queue and the thread of one peer cluster; starts at once."""
 
     def __init__(self, cluster: str, tools: LaneTools, report: Report) -> None:
-        """``report`` gets the reports of each batch."""
+        """``report`` gets the reports of ranges whose offsets are in the books."""
         self._cluster = cluster
         self._tools = tools
-        self._report = report
         self._plan = LanePlan(tools.settings.tserver.lane_ranges_max)
         self._open = OpenStreams(cluster, tools.own_logs, tools.destinations, tools.clock)
         self._older = OlderPeers(tools.coordination, tools.clock)
         self._follower: Follower | None = None
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)
-        self._reporting = threading.Lock()
-        """Its holder sends reports: an older one of a stream must not come behind a later one."""
         self._stopped = False
+        self._books = LaneBooks(cluster, tools, self._open, self._plan, self._lock, self._wake_all, report)
         self._thread = guarded_thread(f"replication-{cluster}", self._run)
         self._thread.start()
 
@@ -119,8 +116,9 @@ class Lane:
     def join(self, timeout_ms: int) -> None:
         """Wait for the end of the lane's threads after :meth:`stop`, for so long each."""
         self._thread.join(timeout_ms / 1000)
-        if self._follower is not None:
-            self._follower.books_thread.join(timeout_ms / 1000)
+        with self._changed:
+            self._books.stop()
+        self._books.join(timeout_ms)
 
     def _run(self) -> None:
         while batch := self._next():
@@ -133,28 +131,26 @@ class Lane:
                     return []
                 for item in self._due():
                     self._plan.offer(item)
-                wanted = self._open.take_look()
-                if not wanted:
-                    if batch := self._plan.take(() if self._follower is None else self._follower.busy):
-                        return batch
-                    self._changed.wait(self._wait_ms() / 1000)
-            if wanted:
-                self._look(wanted)
+                self._books.open_soon(one.item for one in self._plan.queue.values() if self._plan.waits_for_books(one))
+                if self._open.must_look:
+                    self._books.look_soon()
+                busy = () if self._follower is None else self._follower.busy
+                if batch := self._plan.take(partial(self._is_ready, busy)):
+                    return batch
+                self._changed.wait(self._wait_ms() / 1000)
+
+    def _is_ready(self, busy: Collection[StreamId], queued: Queued) -> bool:
+        """Whether a run may take a range: no task has its stream, and it needs nothing of the books."""
+        return stream_of(queued.item) not in busy and not self._plan.waits_for_books(queued)
+
+    def _wake_all(self) -> None:
+        """The books told what ranges wait for."""
+        self._changed.notify_all()
+        if self._follower is not None:
+            self._follower.wake()
 
     def _wait_ms(self) -> float:
         return self._open.wait_ms() if self._follower is None else min(self._open.wait_ms(), self._follower.wait_ms)
-
-    def _look(self, wanted: Sequence[Elsewhere]) -> None:
-        """Read in the books how far other sessions shipped what streams wait for (R24)."""
-        try:
-            found = {key: worker_books.read_finished(self._tools.metadata, *key) for key in wanted}
-        except BookkeeperError as error:
-            LOG.warning("streams to %s wait for logs of other tservers: %s", self._cluster, error)
-            return
-        with self._changed:
-            self._open.note_shipped_elsewhere(found)
-            if self._follower is not None:
-                self._follower.wake()
 
     def _due(self) -> list[WorkItem]:
         """Ranges of open streams for a run: all while no task follows, and else those that are not for a task."""
@@ -181,26 +177,22 @@ class Lane:
             self._plan,
             self._changed,
             self._lock,
-            self._reporting,
-            self._report,
+            self._books,
         )
 
     def _work(self, batch: list[Queued]) -> None:
-        before: list[StreamProgress] = []
+        with self._changed:
+            before = self._plan.progress_before(batch)
+            known = dict(self._plan.progress_of)
         results: dict[int, RangeResult] = {}
         try:
-            before = self._tools.progress_of(batch, self._plan)
             progress_of = [
                 skip_quarantined(progress, queued.item.passed, partial(share_behind, self._tools.volume, queued.item))
                 for queued, progress in zip(batch, before, strict=True)
             ]
             ranges = ranges_of(batch, progress_of, self._tools.settings.instance.instance_id)
-            ranges = self._tools.numbered(ranges)
-            with self._changed:
-                known = dict(self._plan.progress_of)
             ranges = [behind_earlier_log(r, known, self._tools.goes_on_here) for r in ranges]
             checked_in = self._older.checked_in(ranges)
-            self._tools.announce(batch, before)
             ranges, away = placed_ranges(ranges, self._tools.volume)
             results = self._tools.ship(ranges) if ranges else {}
             if self._older.note(ranges, results, progress_of, known, checked_in):
@@ -212,23 +204,18 @@ class Lane:
                 else outcome_of(queued, progress_of[n], results.get(n), checked_in.get(queued.item.peer_instance_id, 0))
                 for n, queued in enumerate(batch)
             ]
-            self._tools.commit(list(zip(batch, outcomes, strict=True)), before)
         except BookkeeperError as error:
             LOG.warning("shipping %d ranges to %s failed: %s", len(batch), self._cluster, error)
             results = {}
-            outcomes = [failed(before[n] if before else StreamProgress(0, 0), error) for n in range(len(batch))]
+            outcomes = [failed(progress, error) for progress in before]
         settled = list(zip(batch, outcomes, strict=True))
         with self._changed:
-            self._plan.settle(settled if before else [])
+            self._plan.settle(settled)
             self._open.settle(settled)
+            for n, (queued, outcome) in enumerate(settled):
+                self._books.add_run(queued.item, before[n], outcome, results.get(n))
             if self._follower is not None:
                 self._follower.wake()
-                self._follower.drop_reports(stream_of(queued.item) for queued in batch)
-            waiting = len(self._plan)
-        with self._reporting:
-            self._report(
-                [report_of(queued.item, outcomes[n], results.get(n), waiting) for n, queued in enumerate(batch)]
-            )
 
 
 def placed_ranges(ranges: Sequence[Range], volume: Volume) -> tuple[list[Range], dict[int, LogAwayError]]:

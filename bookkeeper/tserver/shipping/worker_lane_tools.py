@@ -27,19 +27,13 @@ from bookkeeper.replay.ranges import (
     results_from_table,
     results_to_batch,
 )
+from bookkeeper.rpc.contract.messages import WorkItem
 from bookkeeper.rpc.rpc_pool import RpcPool
 from bookkeeper.storage.volume.volume_protocol import Volume
 from bookkeeper.tserver.shipping import worker_books
 from bookkeeper.tserver.shipping.open_streams import Destination
 from bookkeeper.tserver.shipping.own_log import OwnLogs
-from bookkeeper.tserver.shipping.worker_plan import (
-    LanePlan,
-    Outcome,
-    Queued,
-    StreamProgress,
-    must_read_books,
-    stream_of,
-)
+from bookkeeper.tserver.shipping.worker_plan import StreamProgress
 
 LOG = logging.getLogger(__name__)
 
@@ -59,39 +53,23 @@ class LaneTools(Struct, frozen=True):
     destinations: Callable[[], Mapping[TargetKey, Destination]]
     clock: Clock
 
-    def progress_of(self, batch: Sequence[Queued], plan: LanePlan) -> list[StreamProgress]:
-        """The progress of each stream of the batch: cached, or read from the books (none of repeated runs)."""
-        found = []
-        for queued in batch:
-            progress = plan.progress_of.get(stream_of(queued.item))
-            if progress is None and queued.item.run_id:
-                progress = StreamProgress(0, 0)
-            elif progress is None or must_read_books(progress, queued.item):
-                progress = worker_books.read_progress(self.metadata, queued.item)
-            found.append(progress)
-        return found
-
     def goes_on_here(self, name: str) -> bool:
         """Whether a log is of this session, its file is there, and lanes go on with it by themselves."""
         log = self.own_logs.find(name)
         return log is not None and not log.through_master
 
-    def numbered(self, ranges: Sequence[Range]) -> list[Range]:
-        """The ranges, those of imports with the number of the file's first record in its tablet."""
-        return [replace(r, first_seq=self._first_seq(r)) if is_import_log(r.file) else r for r in ranges]
+    def read_progress(self, item: WorkItem) -> tuple[StreamProgress, int]:
+        """What the books say about a range: the progress of its stream (none of a repeated run), and of an import the
+        number of the file's first record in its tablet, else 0. Raises TransientError, CorruptionError.
+        """
+        progress = StreamProgress(0, 0) if item.run_id else worker_books.read_progress(self.metadata, item)
+        return progress, self._first_seq(item) if is_import_log(item.file) else 0
 
-    def _first_seq(self, r: Range) -> int:
-        found = read_first_seq(self.metadata, r.file, r.target)
-        if not found and r.run_id:  # the queue has passed the range, and the log's own cells may be gone
-            return read_first_seq_of_range(self.metadata, r.file, r.target, r.first)
+    def _first_seq(self, item: WorkItem) -> int:
+        found = read_first_seq(self.metadata, item.file, item.target)
+        if not found and item.run_id:  # the queue has passed the range, and the log's own cells may be gone
+            return read_first_seq_of_range(self.metadata, item.file, item.target, item.first_offset)
         return found
-
-    def announce(self, batch: Sequence[Queued], progress_of: Sequence[StreamProgress]) -> None:
-        """Write the cell of each new stream before its first message leaves (R20)."""
-        items = [(queued.item, progress) for queued, progress in zip(batch, progress_of, strict=True)]
-        fresh = [item for item, progress in items if not (progress.recorded or item.run_id)]
-        if fresh:
-            worker_books.announce(self.metadata, fresh)
 
     def ship(self, ranges: Sequence[Range]) -> dict[int, RangeResult]:
         """One replay run; results by range id. Raises UnavailableError when no replay process answers."""
@@ -129,17 +107,6 @@ class LaneTools(Struct, frozen=True):
         self.pool.replay(self.replay_address()).note(
             encode_table(ranges_to_table(numbered).to_batches(), RANGE_SCHEMA),
             encode_table([results_to_batch(rows)], RESULT_SCHEMA),
-        )
-
-    def commit(self, outcomes: Sequence[tuple[Queued, Outcome]], before: Sequence[StreamProgress]) -> None:
-        """Write the new finished offsets, in one call for each offset."""
-        worker_books.write_finished(
-            self.metadata,
-            [
-                (queued.item, outcome.progress)
-                for (queued, outcome), progress in zip(outcomes, before, strict=True)
-                if outcome.progress.recorded > progress.recorded and not queued.item.run_id
-            ],
         )
 
 

@@ -8,12 +8,13 @@ ranges out again. Rules: R13, R19 and R24.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from msgspec import Struct, field
 from msgspec.structs import replace
 
 import combiners
+from bookkeeper.bulk.import_log import is_import_log
 from bookkeeper.errors import AT_BOOKS, BookkeeperError, IncompatibleError, OverloadedError, PeerOlderError
 from bookkeeper.model import BlockRange, TargetKey
 from bookkeeper.replay.ranges import Range, RangeError, RangeResult
@@ -60,11 +61,17 @@ class StreamProgress(Struct, frozen=True):
 
 
 class Queued(Struct, frozen=True):
-    """A queued range: ship the missing records up to ``item.last_offset``; the lowest ``turn`` comes first."""
+    """A queued range: ship the missing records up to ``item.last_offset``; the lowest ``turn`` comes first.
+
+    ``is_read``: the books were asked about the range as it is. ``first_seq``: of an import, the number of the file's
+    first record in its tablet.
+    """
 
     item: WorkItem
     turn: int
     gaps: int = 0
+    is_read: bool = False
+    first_seq: int = 0
 
 
 class Outcome(Struct, frozen=True):
@@ -91,7 +98,11 @@ def merged_item(previous: WorkItem, new: WorkItem) -> WorkItem:
 
 
 def must_read_books(progress: StreamProgress | None, item: WorkItem) -> bool:
-    """Whether this worker has no progress of the stream, or an older one than the master."""
+    """Whether this worker has no progress of the stream, or an older one than the master. The books have none of a
+    repeated run: the stream of its file went past its range.
+    """
+    if item.run_id:
+        return False
     return progress is None or item.first_offset - 1 > progress.recorded
 
 
@@ -141,6 +152,7 @@ def range_to_ship(queued: Queued, progress: StreamProgress, range_id: int, own_i
         own_instance_id=own_instance_id,
         finished=progress.offset,
         order_key=queued.turn,
+        first_seq=queued.first_seq,
         run_id=item.run_id,
         passed_to=max((blocks.last for blocks in item.passed if blocks.last <= progress.offset), default=0),
         confirm_file=item.file if progress.confirmed else "",
@@ -223,6 +235,7 @@ class LanePlan(Struct):
     queue: dict[StreamId, Queued] = field(default_factory=dict)
     running: dict[StreamId, Queued] = field(default_factory=dict)
     progress_of: OrderedDict[StreamId, StreamProgress] = field(default_factory=OrderedDict)
+    """Of streams that have a cell in the books (R20), and of repeated runs."""
     turns: int = 0
 
     def __len__(self) -> int:
@@ -234,7 +247,7 @@ class LanePlan(Struct):
         key = stream_of(item)
         previous = self.queue.get(key)
         if previous is not None:
-            self.queue[key] = replace(previous, item=merged_item(previous.item, item))
+            self.queue[key] = extended(previous, item)
             return
         under_way = self.running.get(key)
         if under_way is not None and covers(under_way.item, item):
@@ -245,14 +258,35 @@ class LanePlan(Struct):
             )
         self.queue[key] = Queued(item, self._turn())
 
-    def take(self, elsewhere: Collection[StreamId] = ()) -> list[Queued]:
-        """Take all queued ranges, the least recently served first; they are running from now on. Those of streams that
-        are shipped ``elsewhere`` stay queued.
+    def waits_for_books(self, queued: Queued) -> bool:
+        """Whether a range needs the books before it is shipped: for the cell and the progress of its stream, or for the
+        place of an import.
         """
-        found = {key: queued for key, queued in self.queue.items() if key not in elsewhere}
-        self.queue = {key: queued for key, queued in self.queue.items() if key in elsewhere}
+        item, progress = queued.item, self.progress_of.get(stream_of(queued.item))
+        if queued.is_read and (progress is not None or item.run_id):
+            return False
+        return is_import_log(item.file) or must_read_books(progress, item)
+
+    def open(self, item: WorkItem, progress: StreamProgress, first_seq: int) -> None:
+        """The books were asked about a range: they have its stream's cell, and this progress."""
+        key = stream_of(item)
+        known, queued = self.progress_of.get(key), self.queue.get(key)
+        if known is None or progress.recorded > known.recorded:
+            self.remember(key, progress)
+        if queued is not None:
+            is_read = queued.item.first_offset <= item.first_offset
+            self.queue[key] = replace(queued, is_read=is_read, first_seq=first_seq)
+
+    def take(self, is_ready: Callable[[Queued], bool] = lambda _: True) -> list[Queued]:
+        """Take all queued ranges that are ready, the least recently served first; they are running from now on."""
+        found = {key: queued for key, queued in self.queue.items() if is_ready(queued)}
+        self.queue = {key: queued for key, queued in self.queue.items() if key not in found}
         self.running = found
         return sorted(found.values(), key=lambda queued: queued.turn)
+
+    def progress_before(self, batch: Sequence[Queued]) -> list[StreamProgress]:
+        """The progress of each stream of a batch; none of a repeated run that begins."""
+        return [self.progress_of.get(stream_of(queued.item), StreamProgress(0, 0)) for queued in batch]
 
     def settle(self, outcomes: Iterable[tuple[Queued, Outcome]]) -> None:
         """The run of :meth:`take` is over."""
@@ -265,9 +299,7 @@ class LanePlan(Struct):
             remaining, newer = outcome.queued, self.queue.get(key)
             if outcome.served:
                 remaining = replace(remaining, turn=self._turn())
-            self.queue[key] = (
-                remaining if newer is None else replace(remaining, item=merged_item(remaining.item, newer.item))
-            )
+            self.queue[key] = remaining if newer is None else extended(remaining, newer.item)
 
     def remember(self, key: StreamId, progress: StreamProgress) -> None:
         """Remember how far a stream is."""
@@ -284,6 +316,12 @@ class LanePlan(Struct):
     def _turn(self) -> int:
         self.turns += 1
         return self.turns
+
+
+def extended(queued: Queued, new: WorkItem) -> Queued:
+    """The range up to the end of a later item. The books are asked again if that begins later."""
+    is_read = queued.is_read and new.first_offset <= queued.item.first_offset
+    return replace(queued, item=merged_item(queued.item, new), is_read=is_read)
 
 
 def covers(previous: WorkItem, new: WorkItem) -> bool:

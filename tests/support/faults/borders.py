@@ -108,6 +108,24 @@ BORDERS: dict[str, Switch] = {
         new="return False",
         breaks="R4: the collector deletes a log whose records a holder has replayed into memory alone",
     ),
+    "late-uses-stay": Switch(
+        "bookkeeper.tserver.maintenance.late_uses",
+        "LateUses.run_once",
+        old="if tablet.accepting",
+        new="if False",
+        breaks="a log whose first use arrived late stays until its tablet is loaded again",
+    ),
+    "logs-in-use-may-be-late": Switch(
+        "bookkeeper.tserver.maintenance.late_uses",
+        "LateUses._is_late",
+        old="if tablet.given_up.has_lost or read_seal(self._volume, log) is None:",
+        new="""
+        if not is_needed(log, tablet.flushes.logs_in_row(tablet.flushes.needed_logs())):
+            return read_seal(self._volume, log) is not None
+        if True:
+        """,
+        breaks="R4: a log that is sealed while it is looked at loses its cell, and records are in memory alone",
+    ),
     "late-uses-are-not-expected": Switch(
         "bookkeeper.tserver.tablets.flushed_logs",
         "FlushedLogs.flush",

@@ -5,7 +5,7 @@ Arrives: what a schedule wants to see. Leaves: the same in terms of both cluster
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from bookkeeper.errors import GapError
 from bookkeeper.model import LocalityGroup, StreamKey, TargetKey
@@ -22,10 +22,15 @@ class Pair:
     """Two clusters, table t in both."""
 
     def __init__(
-        self, world: World, tservers: int = 1, splits: Sequence[bytes] = (), groups: Sequence[LocalityGroup] = ()
+        self,
+        world: World,
+        tservers: int = 1,
+        splits: Sequence[bytes] = (),
+        groups: Sequence[LocalityGroup] = (),
+        settings: Mapping[str, object] | None = None,
     ) -> None:
         self.world = world
-        self.west, self.east = world.add_cluster("west"), world.add_cluster("east")
+        self.west, self.east = world.add_cluster("west", settings), world.add_cluster("east", settings)
         self.west.create_table("t", "1", splits, groups)
         self.east.create_table("t", "2", [b"g", b"t"], groups)
         self.west.define(self.east)

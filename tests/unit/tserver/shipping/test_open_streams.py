@@ -146,9 +146,9 @@ def check_looks() -> None:
     assert scene.due() == [(LOG, 1, 3)]
     assert scene.streams.take_look() == [(FOREIGN, EAST)], "nobody reads how far the other session is"
     assert not scene.streams.take_look(), "the books are read all the time"
+    assert scene.streams.look_ms == 1_000
     scene.sweep()
     assert scene.due() == [(LOG, 1, 3)]
-    assert scene.streams.wait_ms() == 1_000
     for finished, last in ((0, 3), (6, 3), (7, 9)):
         scene.streams.note_shipped_elsewhere({(FOREIGN, EAST): finished})
         assert scene.due() == [(LOG, 1, last)], f"R24: the peer has {finished} of 7 records"

@@ -181,6 +181,25 @@ def test_a_run_of_its_own_ships_again_and_leaves_the_books_alone(world: World) -
     assert world.finished(file) == before
 
 
+def test_a_run_of_its_own_that_failed_is_shipped_the_next_time(world: World) -> None:
+    """The books have the offsets of the stream that went past the range, not those of the run."""
+    file = world.wal("w", [2, 3, 2])
+    first, *_ = read_blocks(LocalVolume(world.directory), file, 1, 7)
+    world.worker.assign([world.item(file, 1, 7)])
+    world.reports.finished(TO_EAST, 7)
+
+    passed = (BlockRange(1, 2, 0, first.end_position),)
+    run = replace(world.item(file, 3, 5, txid="retry"), run_id="again", passed=passed)
+    world.replay.session.close()
+    world.worker.assign([run])
+    world.reports.wait(lambda got: any(r.run_id and r.error for r in got))
+    world.replay.session = world.coordination.open_session("replay", world.replay.server.address)
+    world.worker.assign([run])
+    report = world.reports.wait(lambda got: any(r.run_id and not r.error for r in got))[-1]
+    assert (report.finished_offset, report.records) == (5, 3), "the run counts as shipped, and nothing of it was"
+    assert world.peers["east"].rows == [b"%06d" % n for n in (*range(1, 8), 3, 4, 5)]
+
+
 def test_a_range_of_an_import_goes_to_its_place_when_only_its_own_row_has_it(world: World) -> None:
     """All other records of the import have arrived, and the cells of its log are gone."""
     file = world.wal("import-1", [2, 3])
