@@ -13,6 +13,7 @@ import textwrap
 import tomllib
 import uuid
 from collections.abc import Iterator, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -207,12 +208,18 @@ def format_settings(settings: Sections) -> str:
         if facts.section != section:
             section = facts.section
             lines += ["", f"[{section}]"]
-        lines += textwrap.wrap(
-            facts.comment, _COMMENT_WIDTH, initial_indent="# ", subsequent_indent="# ", break_on_hyphens=False
-        )
+        lines += _comment_lines(facts.comment)
         value = getattr(getattr(settings, section), facts.key)
         lines.append(f"{facts.key} = {json.dumps(value, ensure_ascii=False)}")
     return "\n".join(lines) + "\n"
+
+
+@cache
+def _comment_lines(text: str) -> tuple[str, ...]:
+    """A comment, wrapped. Wrapping took half of the time of a new cluster's file."""
+    return tuple(
+        textwrap.wrap(text, _COMMENT_WIDTH, initial_indent="# ", subsequent_indent="# ", break_on_hyphens=False)
+    )
 
 
 def _validated(data: dict[str, Any], directory: Path) -> Settings | list[Problem]:

@@ -30,11 +30,11 @@ from tests.benchmarks.pair import FAMILY, QUALIFIER, TABLE, Pair, replicated_pai
 
 SECONDS = 60.0
 LARGE_SECONDS = 300.0
-QUIET_S = 20.0
-LOCAL_SAMPLES, SPARSE_SAMPLES = 60, 15
-COST_ROWS = 100
+QUIET_S = 10.0
+LOCAL_SAMPLES = 60
+COST_ROWS, WRITE_ROWS = 100, 40
 POLL_MS = 2.0
-SPARSE_PAUSE_MS = 2_000.0
+SPARSE_PAUSE_MS, WRITE_PAUSE_MS = 2_000.0, 250.0
 
 ALONE = {50: 10.0, 99: 30.0}
 LOADED = {50: 15.0, 99: 60.0, 100: 200.0}
@@ -48,8 +48,8 @@ LOAD_VALUE_BYTES = 100
 
 
 class Costs(Struct, frozen=True):
-    """Of :data:`COST_ROWS` rows, one after the other: CPU, quick cycles of the master, and the median time of a write;
-    of a quiet pair the part of a core, in percent.
+    """Of :data:`COST_ROWS` rows, one after the other: CPU and quick cycles of the master; the median time of a write
+    when nothing else is under way; of a quiet pair the part of a core, in percent.
     """
 
     cpu_s: float
@@ -59,14 +59,13 @@ class Costs(Struct, frozen=True):
 
 
 def run(large: bool = False) -> list[Figure]:
-    """Measure; takes six minutes, or a quarter of an hour."""
+    """Measure; takes four minutes, or a quarter of an hour."""
     seconds = LARGE_SECONDS if large else SECONDS
     with replicated_pair() as pair:
         costs = _costs(pair)
         alone = _lags_ms(pair, b"a", seconds)
-        sparse = _lags_ms(pair, b"s", seconds, SPARSE_PAUSE_MS)
+        sparse, sparse_local = _sparse_ms(pair, seconds)
         local = _locals_ms(pair, b"a")
-        sparse_local = _locals_ms(pair, b"s", SPARSE_SAMPLES, SPARSE_PAUSE_MS)
         with _load(pair.west_directory) as rate:
             loaded = _lags_ms(pair, b"b", seconds)
             beside_load = _locals_ms(pair, b"b")
@@ -87,39 +86,51 @@ def run(large: bool = False) -> list[Figure]:
 # ---- samples
 
 
-def _lags_ms(pair: Pair, prefix: bytes, seconds: float, pause_ms: float = 0.0) -> list[float]:
-    never, end_ns = threading.Event(), pair.clock.boot_ns() + int(seconds * 1e9)
+def _lags_ms(pair: Pair, prefix: bytes, seconds: float) -> list[float]:
+    end_ns = pair.clock.boot_ns() + int(seconds * 1e9)
     found: list[float] = []
     while pair.clock.boot_ns() < end_ns:
         found.append(_lag_ms(pair, b"lag%s%06d" % (prefix, len(found))))
-        if pause_ms:
-            pair.clock.wait(never, pause_ms)
     return found
 
 
-def _locals_ms(pair: Pair, prefix: bytes, samples: int = LOCAL_SAMPLES, pause_ms: float = 0.0) -> list[float]:
-    never, found = threading.Event(), list[float]()
-    for number in range(samples):
-        found.append(_local_ms(pair, b"loc%s%06d" % (prefix, number)))
-        if pause_ms:
-            pair.clock.wait(never, pause_ms)
-    return found
+def _sparse_ms(pair: Pair, seconds: float) -> tuple[list[float], list[float]]:
+    """Lags of rows that are seldom written, and what they take on one cluster, by turns."""
+    never, end_ns = threading.Event(), pair.clock.boot_ns() + int(seconds * 1e9)
+    lags, local = list[float](), list[float]()
+    while pair.clock.boot_ns() < end_ns:
+        lags.append(_lag_ms(pair, b"lags%06d" % len(lags)))
+        pair.clock.wait(never, SPARSE_PAUSE_MS)
+        local.append(_local_ms(pair, b"locs%06d" % len(local)))
+        pair.clock.wait(never, SPARSE_PAUSE_MS)
+    return lags, local
+
+
+def _locals_ms(pair: Pair, prefix: bytes) -> list[float]:
+    return [_local_ms(pair, b"loc%s%06d" % (prefix, number)) for number in range(LOCAL_SAMPLES)]
 
 
 def _costs(pair: Pair) -> Costs:
     before_s, before_cycles = _cpu_s(), _quick_cycles(pair.west)
-    writes: list[float] = []
     for number in range(COST_ROWS):
         row = b"cost%06d" % number
-        began_ns = pair.clock.boot_ns()
         write_row(pair.west, row)
-        writes.append((pair.clock.boot_ns() - began_ns) / 1e6)
         pair.wait_for_row(row, POLL_MS)
     used_s, cycles = _cpu_s() - before_s, _quick_cycles(pair.west) - before_cycles
+    write_ms = statistics.median(_writes_ms(pair))
     before_s = _cpu_s()
     time.sleep(QUIET_S)  # the quiet time that is measured: nothing is waited for
     idle_s = _cpu_s() - before_s
-    return Costs(used_s, cycles, statistics.median(writes), 100 * idle_s / QUIET_S)
+    return Costs(used_s, cycles, write_ms, 100 * idle_s / QUIET_S)
+
+
+def _writes_ms(pair: Pair) -> Iterator[float]:
+    never = threading.Event()
+    for number in range(WRITE_ROWS):
+        began_ns = pair.clock.boot_ns()
+        write_row(pair.west, b"write%06d" % number)
+        yield (pair.clock.boot_ns() - began_ns) / 1e6
+        pair.clock.wait(never, WRITE_PAUSE_MS)
 
 
 def _cpu_s() -> float:

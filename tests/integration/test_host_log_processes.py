@@ -71,6 +71,7 @@ def waits(client: Client) -> list[str]:
 
 
 @pytest.mark.spark
+@pytest.mark.long
 def test_hosts_are_killed_under_load_and_each_cell_is_there_once_on_both_sides(west: Cluster, tmp_path: Path) -> None:
     with ExitStack() as stack:
         east = stack.enter_context(Cluster(tmp_path / "east", "east", tservers=1, overrides=SETTINGS))

@@ -118,6 +118,7 @@ def test_the_half_of_a_tablet_moves_to_chosen_hosts_which_get_its_rows_only(clus
     assert values(client) == {row: row * 20 for row in ROWS}
 
 
+@pytest.mark.long
 def test_leader_and_hosts_die_at_each_step_of_a_move(cluster: Cluster) -> None:
     client = cluster.client
     fill(client)

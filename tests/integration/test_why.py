@@ -9,7 +9,7 @@ import os
 import shutil
 import socket
 from collections.abc import Iterator
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -17,11 +17,10 @@ import pytest
 from msgspec.structs import replace
 
 from bookkeeper.client import Mutation
-from bookkeeper.errors import ExistsError, UnauthorizedError
+from bookkeeper.errors import UnauthorizedError
 from bookkeeper.peers.parquet.layout import IDENTITY_FILE
 from bookkeeper.replay.journal import read_journal
 from bookkeeper.replay.spark.spark_session import SCRATCH
-from bookkeeper.security.secret_store import SecretStore
 from bookkeeper.storage.volume.opening import open_volume
 from bookkeeper.storage.wal.reading.block_reader import read_headers
 from bookkeeper.storage.wal.writing.seal import SEAL_SUFFIX
@@ -40,11 +39,11 @@ from tests.support.asked_why import (
 )
 from tests.support.cluster import Cluster, standalone_command
 from tests.support.directory_peer import DirectoryPeer
-from tests.support.local_pair import LocalCluster, local_cluster
 from tests.support.locked_database import locked_by_another
+from tests.support.operated_peer import OperatedPeer
 from tests.support.replay_process import all_gone
 from tests.support.shell import quick
-from tests.support.small_disk import NoMountError, SmallDisk, small_disk
+from tests.support.small_disk import NoMountError
 from tests.support.time_limit import TimeLimit
 from tests.support.tservers import wait_until
 
@@ -53,92 +52,13 @@ pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.timeout(60
 HUNG_S = 15.0
 """A process that hangs is named within this time."""
 
-SMALL: dict[str, object] = {"tserver.value_bytes_max": 1_000, "tserver.memtable_flush_bytes": 4 << 20}
-
-DISK_BYTES = 256 << 20
-"""Of the disk of the peer's own: room for the other tests, for old versions, and for the reserve."""
-
 ROUND_BYTES, ROUNDS = 8 << 20, 9
 """Of each row in turn, all versions but the last one are room that a compaction makes."""
 
 
-class Peer:
-    """North, which may be replaced by another cluster at the same address, and the directory for west's operator."""
-
-    def __init__(self, west: Cluster, place: Path) -> None:
-        self.west = west
-        self.here = place / "operator"
-        self.here.mkdir()
-        self._place = place
-        self._stack = ExitStack()
-        self._running = ExitStack()
-        self.disk: SmallDisk | NoMountError = self._small_disk(place / "north")
-        self.north = self._start("north")
-
-    def _small_disk(self, place: Path) -> SmallDisk | NoMountError:
-        """A disk of its own for a directory; without the right to mount, the reason."""
-        try:
-            return self._stack.enter_context(small_disk(place, DISK_BYTES))
-        except NoMountError as error:
-            return error
-
-    def _start(self, name: str, overrides: dict[str, object] | None = None) -> LocalCluster:
-        started = self._running.enter_context(local_cluster(self._place / name, {**SMALL, **(overrides or {})}))
-        for known in (started.directory / "secrets").rglob("everybody*"):
-            known.unlink()
-        return started
-
-    def stop(self) -> None:
-        """Nobody answers at its address."""
-        self.end_processes()
-        self._stack.close()
-
-    def end_processes(self) -> None:
-        """Its directory stays as it is."""
-        self._running.close()
-
-    def start_again(self) -> None:
-        """It goes on in the state of its directory."""
-        self.north = self._start("north")
-
-    def replace_by_another(self) -> None:
-        """Another cluster answers at its address."""
-        self.stop()
-        port = self.north.settings.master.port
-        self.north = self._start("other", {"master.port": port})
-
-    @property
-    def store(self) -> SecretStore:
-        """Its secrets."""
-        return SecretStore(self.north.directory)
-
-    def make_secret(self, *tables: str) -> None:
-        """Its operator makes a secret for west, and gives it to west's."""
-        own = self.north.settings.instance
-        west_id = self.west.settings.instance.instance_id
-        try:
-            self.store.make_for_peer("west", own.name, own.instance_id, west_id, list(tables), not tables)
-        except ExistsError:
-            self.store.change_rights("west", lambda found: replace(found, tables=tables, all_tables=not tables))
-        self.hand_over()
-
-    def hand_over(self) -> None:
-        """A copy of the secret, where west's operator works."""
-        shutil.copy(self.store.directory / "from" / "west.secret", self.here / "west.secret")
-
-    def define(self) -> None:
-        """West knows it as north."""
-        self.west.client.replication.define_cluster("north", self.north.quorum, self.here / "west.secret")
-
-    @property
-    def places(self) -> dict[str | None, Path]:
-        """Where the steps are typed."""
-        return {None: self.here, "north": self.north.directory}
-
-
 @pytest.fixture(scope="module")
-def peer(west: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Peer]:
-    made = Peer(west, tmp_path_factory.mktemp("why"))
+def peer(west: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[OperatedPeer]:
+    made = OperatedPeer(west, tmp_path_factory.mktemp("why"))
     made.make_secret()
     made.define()
     yield made
@@ -149,7 +69,7 @@ def peer(west: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pe
     made.stop()
 
 
-def replicated(peer: Peer, table: str) -> None:
+def replicated(peer: OperatedPeer, table: str) -> None:
     """A table of both clusters, with a row that has arrived."""
     for client in (peer.west.client, peer.north.client):
         client.tables.create(table)
@@ -158,7 +78,7 @@ def replicated(peer: Peer, table: str) -> None:
     assert not peer.west.client.replication.wait(table)
 
 
-def is_enabled(peer: Peer, table: str) -> bool:
+def is_enabled(peer: OperatedPeer, table: str) -> bool:
     try:
         peer.west.client.replication.enable(table, "north")
     except UnauthorizedError:
@@ -166,7 +86,7 @@ def is_enabled(peer: Peer, table: str) -> bool:
     return True
 
 
-def put(peer: Peer, table: str, row: bytes, value: bytes = b"v") -> None:
+def put(peer: OperatedPeer, table: str, row: bytes, value: bytes = b"v") -> None:
     write(peer.west, table, row, value)
 
 
@@ -175,11 +95,11 @@ def write(cluster: Cluster, table: str, row: bytes, value: bytes = b"v") -> None
         writer.add(Mutation(row).put(b"f", b"q", value))
 
 
-def rows(peer: Peer, table: str) -> set[bytes]:
+def rows(peer: OperatedPeer, table: str) -> set[bytes]:
     return {cell.row for cell in peer.north.client.scan(table).cells()}
 
 
-def test_nothing_waits_and_a_table_without_a_peer_is_not_replicated(peer: Peer, west: Cluster) -> None:
+def test_nothing_waits_and_a_table_without_a_peer_is_not_replicated(peer: OperatedPeer, west: Cluster) -> None:
     replicated(peer, "why-done")
     until_drained(west.directory, "why-done")
     said = quick("shell", str(west.directory), "replication", "why", "why-done")
@@ -194,7 +114,7 @@ def test_nothing_waits_and_a_table_without_a_peer_is_not_replicated(peer: Peer, 
     assert "nothing of why-done is replicated" in said.out
 
 
-def test_books_that_another_process_keeps_locked(peer: Peer, west: Cluster) -> None:
+def test_books_that_another_process_keeps_locked(peer: OperatedPeer, west: Cluster) -> None:
     replicated(peer, "why-books")
     with locked_by_another(west.directory / "metadata.db", "BEGIN EXCLUSIVE") as holder:
         put(peer, "why-books", b"second")
@@ -215,7 +135,7 @@ def spark_of(west: Cluster) -> list[psutil.Process]:
 
 
 @pytest.mark.long
-def test_a_hung_jvm_is_named_before_its_peer(peer: Peer, west: Cluster) -> None:
+def test_a_hung_jvm_is_named_before_its_peer(peer: OperatedPeer, west: Cluster) -> None:
     replicated(peer, "why-hung")
     jvm, *workers = spark_of(west)
     hung = [jvm, *workers]  # a task that follows goes on without the JVM
@@ -234,7 +154,7 @@ def test_a_hung_jvm_is_named_before_its_peer(peer: Peer, west: Cluster) -> None:
     assert b"second" in rows(peer, "why-hung")
 
 
-def test_a_table_that_the_secret_does_not_open(peer: Peer, west: Cluster) -> None:
+def test_a_table_that_the_secret_does_not_open(peer: OperatedPeer, west: Cluster) -> None:
     replicated(peer, "why-shut")
     peer.store.change_rights("west", lambda found: replace(found, tables=("another",), all_tables=False))
     wait_until(lambda: is_refused(peer, "why-shut"), "the peer has read its changed secrets")
@@ -246,13 +166,13 @@ def test_a_table_that_the_secret_does_not_open(peer: Peer, west: Cluster) -> Non
     peer.make_secret()
 
 
-def is_refused(peer: Peer, table: str) -> bool:
+def is_refused(peer: OperatedPeer, table: str) -> bool:
     """Write a row; whether the peer refuses the table by now: it reads its secrets once a second."""
     put(peer, table, b"more")
     return any(status.lag_records and status.last_error for status in peer.west.client.replication.status(table))
 
 
-def test_a_secret_that_is_not_known_any_more(peer: Peer, west: Cluster) -> None:
+def test_a_secret_that_is_not_known_any_more(peer: OperatedPeer, west: Cluster) -> None:
     replicated(peer, "why-secret")
     peer.store.renew("west")
     peer.store.forget("west")
@@ -268,7 +188,7 @@ def test_a_secret_that_is_not_known_any_more(peer: Peer, west: Cluster) -> None:
 
 
 @pytest.mark.parametrize("made_anew", [False, True], ids=["deleted", "made-anew"])
-def test_a_table_that_was_deleted_at_the_peer_or_made_anew(peer: Peer, west: Cluster, made_anew: bool) -> None:
+def test_a_table_that_was_deleted_at_the_peer_or_made_anew(peer: OperatedPeer, west: Cluster, made_anew: bool) -> None:
     table = f"why-gone-{int(made_anew)}"
     replicated(peer, table)
     peer.north.client.tables.delete(table)
@@ -285,7 +205,7 @@ def test_a_table_that_was_deleted_at_the_peer_or_made_anew(peer: Peer, west: Clu
     assert rows(peer, table) == {b"third"}
 
 
-def test_a_record_that_the_peer_refuses_and_then_its_quarantine(peer: Peer, west: Cluster) -> None:
+def test_a_record_that_the_peer_refuses_and_then_its_quarantine(peer: OperatedPeer, west: Cluster) -> None:
     replicated(peer, "why-large")
     put(peer, "why-large", b"large", b"x" * 2_000)
     put(peer, "why-large", b"small")
@@ -304,7 +224,7 @@ def test_a_record_that_the_peer_refuses_and_then_its_quarantine(peer: Peer, west
 
 
 @pytest.mark.long
-def test_a_replay_process_without_its_scratch_directory_starts_anew(peer: Peer, west: Cluster) -> None:
+def test_a_replay_process_without_its_scratch_directory_starts_anew(peer: OperatedPeer, west: Cluster) -> None:
     replicated(peer, "why-scratch")
     before = west.pid("replay")
     shutil.rmtree((west.directory / SCRATCH).resolve())
@@ -324,7 +244,7 @@ def test_a_replay_process_without_its_scratch_directory_starts_anew(peer: Peer, 
     assert rows(peer, "why-scratch") == {b"first", b"second"}
 
 
-def test_a_log_of_a_dead_tablet_server_is_unsealed_until_it_can_be_sealed(peer: Peer, west: Cluster) -> None:
+def test_a_log_of_a_dead_tablet_server_is_unsealed_until_it_can_be_sealed(peer: OperatedPeer, west: Cluster) -> None:
     replicated(peer, "why-unsealed")
     log = log_of(west, "why-unsealed")
     seal = west.directory / f"{log}{SEAL_SUFFIX}"
@@ -352,7 +272,7 @@ def role_of(west: Cluster, log: str) -> str:
     )
 
 
-def test_a_peer_that_is_busy_and_is_not_any_more(peer: Peer, west: Cluster) -> None:
+def test_a_peer_that_is_busy_and_is_not_any_more(peer: OperatedPeer, west: Cluster) -> None:
     tables = "why-busy-1", "why-busy-2"
     for table in tables:
         replicated(peer, table)
@@ -395,7 +315,7 @@ def test_a_directory_peer_whose_identity_is_damaged(west: Cluster, tmp_path: Pat
         west.client.replication.delete_cluster("lake", quorum)
 
 
-def test_a_peer_whose_master_answers_and_that_has_no_tablet_server(peer: Peer, west: Cluster) -> None:
+def test_a_peer_whose_master_answers_and_that_has_no_tablet_server(peer: OperatedPeer, west: Cluster) -> None:
     replicated(peer, "why-master")
     peer.north.tserver.stop()
     try:
@@ -420,7 +340,7 @@ def unreachable(west: Cluster, table: str) -> Report:
     return cause_of(west.directory, table, "peer_unreachable")
 
 
-def test_a_damaged_log_is_sealed_beside_the_running_cluster(peer: Peer, west: Cluster) -> None:
+def test_a_damaged_log_is_sealed_beside_the_running_cluster(peer: OperatedPeer, west: Cluster) -> None:
     """Nothing proves that the damaged block was synced: the writes ask for durability ``flush``."""
     for client in (west.client, peer.north.client):
         client.tables.create("why-damaged", properties={"table.durability": "flush"})
@@ -458,7 +378,7 @@ def flip(path: Path, position: int) -> None:
 
 
 @pytest.mark.long
-def test_a_peer_without_room(peer: Peer, west: Cluster) -> None:
+def test_a_peer_without_room(peer: OperatedPeer, west: Cluster) -> None:
     """Old versions and another program's file fill the peer's disk beyond what its log leaves free."""
     if isinstance(peer.disk, NoMountError):
         pytest.skip(str(peer.disk))
@@ -496,7 +416,7 @@ def put_round(west: Cluster, size: int) -> None:
 
 
 @pytest.mark.long
-def test_records_that_a_damaged_log_has_lost(peer: Peer, west: Cluster) -> None:
+def test_records_that_a_damaged_log_has_lost(peer: OperatedPeer, west: Cluster) -> None:
     """A bit of a log flips after its tablet server died, and before the peer has all of it."""
     replicated(peer, "why-flipped")
     log = log_of(west, "why-flipped")
@@ -525,7 +445,7 @@ def test_records_that_a_damaged_log_has_lost(peer: Peer, west: Cluster) -> None:
 
 
 @pytest.mark.long
-def test_a_peer_from_a_backup_that_is_younger_than_the_last_check_in(peer: Peer, west: Cluster) -> None:
+def test_a_peer_from_a_backup_that_is_younger_than_the_last_check_in(peer: OperatedPeer, west: Cluster) -> None:
     """West's master stands still, so the copy of north has the number of the last check-in."""
     replicated(peer, "why-older")
     place, copy = peer.north.directory, peer.here / "copy"
@@ -569,7 +489,7 @@ def acknowledged(west: Cluster, log: str) -> int:
 
 
 @pytest.mark.long
-def test_another_cluster_at_the_address_and_then_nobody(peer: Peer, west: Cluster) -> None:
+def test_another_cluster_at_the_address_and_then_nobody(peer: OperatedPeer, west: Cluster) -> None:
     """The last test of this file: north is another cluster afterwards."""
     for target in west.client.replication.config():
         if target.target.cluster == "north":
@@ -610,7 +530,7 @@ def answers_at(quorum: str) -> bool:
     return True
 
 
-def older_version(peer: Peer) -> list[str]:
+def older_version(peer: OperatedPeer) -> list[str]:
     """The command that runs north with processes of the protocol before this one."""
     place = peer.here / "older"
     place.mkdir()

@@ -33,9 +33,9 @@ NEXT_S = 10.0
 """A record is at the peer within this time after its task died: nobody waits until the task is missed."""
 
 
-def followed(world: World, tservers: int = 1) -> Pair:
+def followed(world: World, tservers: int = 1, borders: Sequence[bytes] = (b"m",)) -> Pair:
     """A task follows: the second row went with it."""
-    pair = Pair(world, tservers, splits=[b"m"])
+    pair = Pair(world, tservers, splits=borders)
     pair.enable()
     pair.until_there(world.put(pair.west, "t", b"a"))
     wait_for_poll(pair)

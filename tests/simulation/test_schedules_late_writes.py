@@ -103,7 +103,7 @@ class Late:
 
     def is_late(self, task: Task) -> bool:
         """Whether the next step of a task is a write of the kind."""
-        said = f"{task}: {task.label}"
+        said = task.next_step
         return task.process.cluster == self.cluster.name and all(word in said for word in self.words)
 
     def stopped(self) -> Task | None:

@@ -2,8 +2,9 @@
 
 Arrives: events (``event_queue``), the clock. Leaves: full cycles at their interval and after changes beyond one
 tserver's logs; quick cycles, which read only the tablets of nudging tservers and tablets that changed; ranges for
-workers. Each stage may be repeated or cut at any point. A TransientError ends its cycle; the next one starts over, and
-the status shows why. Rules: R6-R10 and R24.
+workers. Reports of finished ranges start no cycle, unless another range may leave behind them. Each stage may be
+repeated or cut at any point. A TransientError ends its cycle; the next one starts over, and the status shows why.
+Rules: R6-R10 and R24.
 """
 
 from __future__ import annotations
@@ -167,6 +168,8 @@ class Cycle(Struct):
 
     def _cycle(self, news: News, began_ns: int) -> None:
         self.dispatcher.absorb(news.reports, news.returned, self.books.snapshot.files)
+        if news.has_only_progress and began_ns < self._due_ns() and not self._may_assign():
+            return
         if news.fresh_replay:
             self.dispatcher.retry_now()
         self.dispatcher.press(news.retries, self.books.snapshot.files)
@@ -308,6 +311,9 @@ class Cycle(Struct):
         """Live sessions with records that are not safe to ship yet."""
         owners = {self.calls.tservers.session_of(entry.name()) for entry in self.books.unsafe()}
         return {session for session in owners if session is not None and session in self.live}
+
+    def _may_assign(self) -> bool:
+        return self.dispatcher.may_assign(self.books.snapshot.files, self.live)
 
     def assign(self) -> None:
         """Hand out the ranges that may be shipped now."""

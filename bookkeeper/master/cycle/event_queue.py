@@ -32,6 +32,8 @@ class News(Struct):
     sessions: set[str] = field(default_factory=set)
     reports: list[Report] = field(default_factory=list)
     returned: list[tuple[WorkKey, str]] = field(default_factory=list)
+    is_wanted: bool = False
+    """Somebody asked for a cycle."""
     full: bool = False
     place: bool = False
     rows: set[bytes] = field(default_factory=set)
@@ -59,6 +61,13 @@ class News(Struct):
     def note_replay(self) -> None:
         """A replay process is new."""
         self.fresh_replay = True
+
+    @property
+    def has_only_progress(self) -> bool:
+        """Whether workers report finished ranges, without an error, and there is no other event."""
+        others = self.sessions or self.returned or self.rows or self.parts or self.retries
+        asked = self.is_wanted or self.full or self.place or self.fresh_replay
+        return bool(self.reports) and not (others or asked) and all(report.error is None for report in self.reports)
 
 
 class EventQueue:
@@ -120,7 +129,9 @@ class EventQueue:
         self.event.set()
 
     def wake(self) -> None:
-        """End the wait without an event."""
+        """A cycle is wanted."""
+        with self._lock:
+            self._news.is_wanted = True
         self.event.set()
 
     def take(self) -> News:

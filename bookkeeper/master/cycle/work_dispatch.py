@@ -201,6 +201,14 @@ class WorkDispatcher(Struct):
 
     # ---- handing out
 
+    def may_assign(self, files: Outstanding, live: Mapping[str, str]) -> bool:
+        """Whether :meth:`assign` may find a range to hand out, or ask for a full cycle."""
+        world = self._world(files, live, self.clock.boot_ns())
+        return any(
+            queue.overflow or any(assigner.plan_one(world, key) is not None for key in queue.keys)
+            for queue in self.queues.values()
+        )
+
     def assign(
         self, files: Outstanding, live: Mapping[str, str], clusters: Mapping[str, PeerCluster]
     ) -> list[WorkRange]:

@@ -117,9 +117,9 @@ class WalBookkeeper:
     def synced(self, wal_name: str, offset: int, position: int) -> None:
         """Wake the books thread when a needed update is due."""
         with self._lock:
-            self._current.synced(Reach(offset, position))
+            grown = self._current.synced(Reach(offset, position))
             due = self._current.is_due()
-        self._own_logs.note_end(wal_name, offset)
+        self._own_logs.note_end(wal_name, offset, grown)
         if due:
             self._thread.wake()
 

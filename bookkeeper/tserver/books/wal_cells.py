@@ -174,6 +174,8 @@ class WalBooks(Struct):
     uses: dict[tuple[str, bytes | None], TabletUse] = field(default_factory=dict)
     tables: dict[str, int] = field(default_factory=dict)
     """Table id to the last offset of its records."""
+    unsynced: dict[str, int] = field(default_factory=dict)
+    """Table id to an offset at or before its first record that is not durable."""
     shares: dict[str, TableShares] = field(default_factory=dict)
     """Table id to its targets' shares of the log."""
     _previous_uses: dict[tuple[str, bytes | None], TabletUse | None] = field(default_factory=dict)
@@ -223,12 +225,20 @@ class WalBooks(Struct):
             if block.header.block_targets:
                 use.append(block)
                 self.shares.setdefault(block.header.table_id, TableShares()).appended(block, self.durable.offset)
+            self.unsynced.setdefault(block.header.table_id, block.first_offset)
             self.written = self.tables[block.header.table_id] = block.last_offset
 
-    def synced(self, reach: Reach) -> None:
-        """Everything up to ``reach`` is durable."""
+    def synced(self, reach: Reach) -> frozenset[str]:
+        """Everything up to ``reach`` is durable. The tables with more durable records."""
         if reach.offset > self.durable.offset:
             self.durable = reach
+        grown = frozenset(table for table, first in self.unsynced.items() if first <= reach.offset)
+        for table in grown:
+            if self.tables[table] > reach.offset:
+                self.unsynced[table] = reach.offset + 1
+            else:
+                del self.unsynced[table]
+        return grown
 
     def is_due(self) -> bool:
         """Whether :meth:`needed_update` would write something."""

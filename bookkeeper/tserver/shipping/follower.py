@@ -181,9 +181,9 @@ class Follower:
 
     def begin_due(self) -> None:
         """Begin a task in a thread of its own, if it is time for one."""
-        if self._stopped or self._is_quiet() or not self._streams.may_be_followed():
+        if self._stopped or self._now_ns() < self._next_task_ns or self._is_quiet():
             return
-        if self._now_ns() >= self._next_task_ns:
+        if self._streams.may_be_followed():
             self._numbers += 1
             run = f"{self._tools.own_logs.session_id}/{self._cluster}/{self._numbers}"
             self._tasks[run] = Task(self._numbers)
@@ -262,7 +262,8 @@ class Follower:
                     return self._plan.take()
             if now_ns >= until_ns:
                 return []
-            self._wait(min(until_ns - now_ns, (self._streams.pause_ms() or SELDOM_MS) * 1_000_000))
+            limit_ms = SELDOM_MS if self._plan.running else self._streams.wait_ms()
+            self._wait(min(until_ns - now_ns, limit_ms * 1_000_000))
 
     def _offer_due(self) -> None:
         """Queue what may be shipped now. Streams that the books have to know first wait for them, and no other does."""
@@ -325,6 +326,7 @@ class Follower:
             is_lost = error is None and n in out.ranges and n not in results
             told = replace(outcome, error=lost_error) if is_lost else outcome
             self._books.add(queued.item, out.before[n], told, results.get(n))
+        self._ends.notify_all()  # at a change of tasks the next one waits for the end of this batch
         if self._lane.queue:
             self._lane_changed.notify_all()
 

@@ -242,6 +242,7 @@ class LaneBooks:
         with self._lock:
             for item, progress, first_seq in found:
                 self._lane.open(item, progress, first_seq)
+                self._streams.note_progress(stream_of(item))
                 del self._unopened[stream_of(item)]
             for item, reason in refused:
                 self._refuse(item, reason)

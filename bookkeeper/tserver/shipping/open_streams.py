@@ -4,6 +4,9 @@ Arrives: ranges of the master, ends of logs, outcomes of runs. Leaves: ranges fo
 handed them out. A stream begins with the first record of its table in a log. The master only says more than the tserver
 knows: that a barrier is passed, or which ranges are in quarantine. A stream ends with a permanent error, until the
 master hands out a range of it again, and when its target is no longer configured. Rules: R9, R14 and R24.
+
+A sync costs as much as there are streams with news: more records of their table, the end of a run, a passed barrier.
+The other ones of the log go on with it now and then, so that `done:` follows.
 """
 
 from __future__ import annotations
@@ -16,7 +19,7 @@ from msgspec.structs import replace
 
 from bookkeeper.clock import Clock
 from bookkeeper.errors import LogAwayError
-from bookkeeper.model import TargetKey
+from bookkeeper.model import Barrier, TargetKey
 from bookkeeper.replay.ranges import RangeError
 from bookkeeper.rpc.contract.messages import WorkItem
 from bookkeeper.runtime.threads import SELDOM_MS
@@ -30,6 +33,9 @@ PAUSE_BASE_MS, PAUSE_MAX_MS = 500, 30_000
 
 LOOK_MS = 1_000
 """Between two looks into the books for what other sessions shipped."""
+
+SWEEP_MS = 100
+"""So long after a log grew, streams of tables without new records go on to its end: nobody waits for these."""
 
 Elsewhere = tuple[str, TargetKey]
 """A log of another session, and a target."""
@@ -57,8 +63,22 @@ class OpenStreams(Struct):
     """The master's last word on each open stream. Its last offset is the highest that it handed out, 0 = none."""
     newest: dict[TargetKey, WorkItem] = field(default_factory=dict)
     """Of each target, the item of the newest log that has a stream, or had one."""
-    _begun_with: tuple[int, Mapping[TargetKey, Destination]] | None = None
-    """The uses of own logs, and the configuration, when streams were begun last."""
+    _configured: Mapping[TargetKey, Destination] | None = None
+    """The configuration in force at the last look."""
+    _targets: dict[str, list[TargetKey]] = field(default_factory=dict)
+    """Table id to its configured targets of this lane."""
+    _news: int = 0
+    """The number of the last news of own logs that was looked at."""
+    _swept: int = 0
+    """Its value when all streams were looked at last."""
+    _sweep_at_ns: int | None = None
+    """When all of them are looked at again; None: no log has grown since."""
+    _opened: dict[TargetKey, None] = field(default_factory=dict)
+    """Targets that the master opened a stream of since the last look."""
+    _ready: dict[StreamId, None] = field(default_factory=dict)
+    """Open streams that may have something to ship; the others have nothing."""
+    _blocked: dict[TargetKey, dict[StreamId, None]] = field(default_factory=dict)
+    """Those that wait at a barrier, by target."""
     _waiting: dict[StreamId, Elsewhere] = field(default_factory=dict)
     """What open streams wait for: the peer has to have it first, and another session ships it."""
     _shipped_elsewhere: dict[Elsewhere, int] = field(default_factory=dict)
@@ -82,23 +102,17 @@ class OpenStreams(Struct):
         newest = self.newest.get(item.target)
         if newest is None or item.file >= newest.file:
             self.newest[item.target] = self.items[key]
+        self._opened[item.target] = self._ready[key] = None
 
     def due(self, plan: LanePlan, elsewhere: Collection[StreamId] = ()) -> list[WorkItem]:
         """The ranges that may be shipped now and are not queued; none of streams that are ``elsewhere``."""
         if self.pause_ms() > 0:
             return []
-        destinations = self.destinations()
-        for item in list(self.newest.values()):
-            if item.target not in destinations:
-                del self.newest[item.target]
-                self._stopped.discard(item.target)
-            else:
-                self._open_later_logs(item)
-        self._begin(destinations)
+        self._take_news()
         known = Known(self.own_logs.find, self.own_logs.is_own, partial(self._finished_of, plan))
         found = (
             self._extended(key, plan, known)
-            for key in list(self.items)
+            for key in list(self._ready)
             if not (key in plan.running or key in elsewhere)
         )
         return [item for item in found if item is not None][: max(0, plan.ranges_max - len(plan))]
@@ -131,6 +145,7 @@ class OpenStreams(Struct):
     def note_shipped_elsewhere(self, finished: dict[Elsewhere, int]) -> None:
         """The books were read."""
         self._shipped_elsewhere = finished
+        self._ready.update(dict.fromkeys(self._waiting))
 
     def settle(self, outcomes: Iterable[tuple[Queued, Outcome]]) -> None:
         """Runs are over."""
@@ -139,9 +154,16 @@ class OpenStreams(Struct):
         for key, error in errors:
             if error is not None and not error.transient:
                 self.end(key)
+            self.note_progress(key)
         self._failures = self._failures + 1 if transient else 0
         pause_ms = min(PAUSE_MAX_MS, PAUSE_BASE_MS << min(self._failures - 1, 10)) if self._failures else 0
         self._pause_until_ns = self.clock.boot_ns() + pause_ms * 1_000_000
+
+    def note_progress(self, key: StreamId) -> None:
+        """The progress of a stream is another one: it is looked at again, and with it those that wait at a barrier."""
+        if key in self.items:
+            self._ready[key] = None
+        self._ready.update(self._blocked.get(key[1], {}))
 
     def end(self, key: StreamId) -> None:
         """A permanent error ends a stream."""
@@ -159,21 +181,66 @@ class OpenStreams(Struct):
 
     def wait_ms(self) -> float:
         """The time until the lane has to ask again, if no log grows and no range comes."""
-        return self.pause_ms() or SELDOM_MS
+        return self.pause_ms() or self._sweep_ms()
 
-    def _begin(self, destinations: Mapping[TargetKey, Destination]) -> None:
-        """Begin the streams of targets that have none, in all logs of this session with records of their tables."""
-        uses = self.own_logs.uses
-        if self._begun_with is not None and self._begun_with[0] == uses and self._begun_with[1] is destinations:
-            return
-        self._begun_with = uses, destinations
-        for target, place in destinations.items():
-            if target.cluster == self.cluster and target not in self.newest and place.takes_small_messages:
-                for log in filter(None, map(self.own_logs.find, self.own_logs.names())):
-                    if target.source_table_id in log.tables and not log.through_master:
-                        item = WorkItem("", log.name, target, 1, 0, place.quorum, place.instance_id, 0)
-                        self.items.setdefault(stream_of(item), item)
-                        self.newest[target] = item
+    def _sweep_ms(self) -> float:
+        """The time until streams without new records go on, rounded up."""
+        if self._sweep_at_ns is None:
+            return SELDOM_MS
+        return max(1, -(-(self._sweep_at_ns - self.clock.boot_ns()) // 1_000_000))
+
+    def _take_news(self) -> None:
+        """Find the streams that may have something to ship, and begin those of more logs and targets."""
+        self._news, grown = self.own_logs.news_since(self._news)
+        targets, self._opened = self._opened, {}
+        if (destinations := self.destinations()) is not self._configured:
+            self._configure(destinations)
+            targets = {**targets, **dict.fromkeys(target for found in self._targets.values() for target in found)}
+            self._ready.update(dict.fromkeys(self.items))
+        for log, table in grown:
+            if table is None:
+                self._ready.update(dict.fromkeys(self.items))
+                continue
+            for target in self._targets.get(table, ()):
+                targets[target] = None
+                if (log, target, "") in self.items:
+                    self._ready[log, target, ""] = None
+        for target in targets:
+            self._go_on(target, destinations.get(target))
+        self._sweep()
+
+    def _sweep(self) -> None:
+        now_ns = self.clock.boot_ns()
+        if self._sweep_at_ns is not None and now_ns >= self._sweep_at_ns:
+            self._ready.update(dict.fromkeys(self.items))
+            self._swept, self._sweep_at_ns = self._news, None
+        elif self._sweep_at_ns is None and self._swept != self._news:
+            self._sweep_at_ns = now_ns + SWEEP_MS * 1_000_000
+
+    def _configure(self, destinations: Mapping[TargetKey, Destination]) -> None:
+        self._configured, self._targets = destinations, {}
+        for target in destinations:
+            if target.cluster == self.cluster:
+                self._targets.setdefault(target.source_table_id, []).append(target)
+        for target in [target for target in self.newest if target not in destinations]:
+            self._go_on(target, None)
+
+    def _go_on(self, target: TargetKey, place: Destination | None) -> None:
+        """Begin the streams of a target in the logs of this session that have none of it."""
+        newest = self.newest.get(target)
+        if place is None:
+            self.newest.pop(target, None)
+            self._stopped.discard(target)
+        elif newest is not None:
+            self._open_later_logs(newest)
+        elif place.takes_small_messages:
+            self._begin(target, place)
+
+    def _begin(self, target: TargetKey, place: Destination) -> None:
+        """Begin its streams in all logs of this session with records of its table."""
+        for log in filter(None, map(self.own_logs.find, self.own_logs.names())):
+            if target.source_table_id in log.tables and not log.through_master:
+                self._add(WorkItem("", log.name, target, 1, 0, place.quorum, place.instance_id, 0))
 
     def _open_later_logs(self, item: WorkItem) -> None:
         """A target's stream goes on in the next log of this session; the barriers there keep the order."""
@@ -181,8 +248,13 @@ class OpenStreams(Struct):
             log = self.own_logs.find(name)
             if log is not None and item.target.source_table_id in log.tables:
                 item = replace(item, txid="", file=name, first_offset=1, last_offset=0, passed=())
-                self.items.setdefault(stream_of(item), item)
-                self.newest[item.target] = item
+                self._add(item)
+
+    def _add(self, item: WorkItem) -> None:
+        key = stream_of(item)
+        self.items.setdefault(key, item)
+        self.newest[item.target] = item
+        self._ready[key] = None
 
     def _extended(self, key: StreamId, plan: LanePlan, known: Known) -> WorkItem | None:
         item, progress, queued = self.items[key], plan.progress_of.get(key), plan.queue.get(key)
@@ -200,14 +272,24 @@ class OpenStreams(Struct):
         vouched = max(item.last_offset, judged) if late == log.late else item.last_offset
         extension = may_extend(log, item.target, vouched, known)
         last, barrier = extension.last, extension.barrier
-        if barrier is None or self.own_logs.is_own(barrier.file):
-            self._waiting.pop(key, None)
-        else:
-            self._waiting[key] = barrier.file, item.target
+        self._note_barrier(key, barrier)
         self._judged[key] = last, log.late
-        if last <= finished or (queued is not None and last <= queued.item.last_offset):
+        if last <= finished:
+            del self._ready[key]
+            return None
+        if queued is not None and last <= queued.item.last_offset:
             return None
         return replace(item, first_offset=finished + 1, last_offset=last, peer_quorum=destination.quorum)
+
+    def _note_barrier(self, key: StreamId, barrier: Barrier | None) -> None:
+        """What a stream waits for, if anything."""
+        self._waiting.pop(key, None)
+        if barrier is None:
+            self._blocked.get(key[1], {}).pop(key, None)
+            return
+        self._blocked.setdefault(key[1], {})[key] = None
+        if not self.own_logs.is_own(barrier.file):
+            self._waiting[key] = barrier.file, key[1]
 
     def _finished_of(self, plan: LanePlan, file: str, target: TargetKey) -> int:
         """The offset up to which the peer has a file, as far as this lane knows: it shipped it, or read the books."""
@@ -218,7 +300,8 @@ class OpenStreams(Struct):
     def _close(self, key: StreamId) -> None:
         self.items.pop(key, None)
         self._judged.pop(key, None)
-        self._waiting.pop(key, None)
+        self._ready.pop(key, None)
+        self._note_barrier(key, None)
 
 
 def is_of_peer(error: RangeError) -> bool:

@@ -7,7 +7,9 @@ when records became durable. A crash loses all of it: the logs of a dead session
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections import OrderedDict
+from collections.abc import Callable, Collection, Iterable
+from typing import NamedTuple
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -20,6 +22,13 @@ SEALED_WITH_BARRIERS_MAX = 64
 
 LOOKS_PER_LOG = 8
 """Sealed logs that are looked for whenever one more is sealed."""
+
+
+class Growth(NamedTuple):
+    """Records of a table became durable in a log, or a cell of the table names it. ``table`` None: more has changed."""
+
+    log: str
+    table: str | None
 
 
 class OwnLog(Struct, frozen=True):
@@ -56,8 +65,9 @@ class OwnLogs:
         self._current = ""
         self._sealed: list[str] = []
         self._looked_at = 0
-        self.uses = 0
-        """Rises whenever a log has records of one more table."""
+        self._news: OrderedDict[Growth, int] = OrderedDict()
+        """Each one with the number of its last time, in the order of these."""
+        self._number = 0
         self._listeners: list[Callable[[], None]] = []
         self._ask_followed: Callable[[], bool] = lambda: False
 
@@ -98,6 +108,22 @@ class OwnLogs:
             last = names.index(self._current) if self._current in self._logs else -1
             return names[names.index(name) + 1 : last + 1] if name in self._logs else names[: last + 1]
 
+    def news_since(self, number: int) -> tuple[int, list[Growth]]:
+        """The changes behind the one with this number, each once, and the number of the last one."""
+        found = []
+        with self._lock:
+            for news, at in reversed(self._news.items()):
+                if at <= number:
+                    break
+                found.append(news)
+            return self._number, found[::-1]
+
+    def _note(self, log: str, tables: Iterable[str | None]) -> None:
+        for table in tables:
+            self._number += 1
+            self._news[Growth(log, table)] = self._number
+            self._news.move_to_end(Growth(log, table))
+
     # ---- in the commit threads
 
     def begin(self, name: str) -> None:
@@ -115,16 +141,20 @@ class OwnLogs:
         """
         with self._lock:
             log = self._logs[name]
-            self.uses += not tables <= log.tables
+            self._note(name, tables - log.tables)
             known, late = log.barriers + barriers, log.late
             if log.barriers and barriers and barriers[0] < log.barriers[-1]:
                 known, late = tuple(sorted(known)), late + 1
             self._logs[name] = replace(log, barriers=known, tables=log.tables | tables, late=late)
 
-    def note_end(self, name: str, end: int) -> None:
-        """Records up to ``end`` are durable, and no recovery has begun."""
+    def note_end(self, name: str, end: int, tables: Collection[str] | None = None) -> None:
+        """Records up to ``end`` are durable, and no recovery has begun. ``tables`` may have some of these; None: all
+        that a cell names.
+        """
         with self._lock:
-            self._logs[name] = replace(self._logs[name], end=max(end, self._logs[name].end))
+            log = self._logs[name]
+            self._logs[name] = replace(log, end=max(end, log.end))
+            self._note(name, log.tables if tables is None else tables)
         self._tell()
 
     def note_seal(self, name: str, end: int) -> None:
@@ -132,6 +162,7 @@ class OwnLogs:
         with self._lock:
             self._logs[name] = replace(self._logs[name], end=end, is_sealed=True)
             self._sealed.append(name)
+            self._note(name, (None,))
             for older in self._sealed[-SEALED_WITH_BARRIERS_MAX - 1 : -SEALED_WITH_BARRIERS_MAX]:
                 self._logs[older] = replace(self._logs[older], barriers=(), through_master=True)
         self._tell()
@@ -152,4 +183,7 @@ class OwnLogs:
             self._sealed = [name for name in self._sealed if name not in gone]
             for name in gone:
                 del self._logs[name]
+            if gone:
+                self._news = OrderedDict((news, number) for news, number in self._news.items() if news.log not in gone)
+                self._note("", (None,))
             self._looked_at = start + len(looked_for) - len(gone)

@@ -266,8 +266,8 @@ SHIPPING: dict[str, Switch] = {
     ),
     "only-the-master-opens-logs": Switch(
         "bookkeeper.tserver.shipping.open_streams",
-        "OpenStreams.due",
-        old="self._open_later_logs(item)",
+        "OpenStreams._go_on",
+        old="self._open_later_logs(newest)",
         new="pass",
         breaks="while no master lives, streams stop at the end of the log",
     ),
@@ -438,16 +438,16 @@ SHIPPING: dict[str, Switch] = {
     ),
     "only-the-master-begins-streams": Switch(
         "bookkeeper.tserver.shipping.open_streams",
-        "OpenStreams._begin",
-        old="self._begun_with = uses, destinations",
-        new="return",
+        "OpenStreams._go_on",
+        old="elif place.takes_small_messages:",
+        new="elif False:",
         breaks="while no master lives, the first records of a table wait",
     ),
     "refused-streams-begin-again": Switch(
         "bookkeeper.tserver.shipping.open_streams",
-        "OpenStreams._begin",
-        old="and target not in self.newest",
-        new="",
+        "OpenStreams._go_on",
+        old="elif newest is not None:",
+        new="elif newest is not None and target not in self._stopped:",
         breaks="a record that a peer refuses is sent to it with each change of the configuration",
     ),
     "finished-cells-are-not-read": Switch(

@@ -7,9 +7,11 @@ anything can run. What a killed process had in memory is gone: its tasks are nev
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import chain
 from random import Random
 
 import greenlet
@@ -45,7 +47,7 @@ class Process:
 
 @dataclass(eq=False)
 class Task:
-    """One thread. ``label`` is what it does next; ``ready`` None means now."""
+    """One thread. ``label`` is what it does next; ``ready`` None means now. ``event``: its flag is ``ready``."""
 
     number: int
     process: Process
@@ -54,13 +56,23 @@ class Task:
     hello: object = None
     label: str = "begin"
     ready: Callable[[], bool] | None = None
+    event: threading.Event | None = None
     wake_ns: int | None = None
     done: bool = False
     last_step: int = 0
     let: greenlet.greenlet | None = None
 
+    def __post_init__(self) -> None:
+        self.next_step = f"{self}: {self.label}"
+        """What it does next, as a line of the trace has it."""
+
     def __str__(self) -> str:
         return f"{self.process.name}/{self.name}"
+
+    def park(self, label: str) -> None:
+        """Name the next step."""
+        self.label = label
+        self.next_step = f"{self}: {label}"
 
 
 @dataclass(eq=False)
@@ -87,6 +99,8 @@ class Kernel:
     holds: dict[int, Callable[[Task], bool]] = field(default_factory=dict)
     traps: list[Trap] = field(default_factory=list)
     failures: list[str] = field(default_factory=list)
+    stepped: Process | None = None
+    """Whose task did the last step."""
     _tasks_made: int = 0
     _holds_made: int = 0
     _buried: bool = False
@@ -108,13 +122,29 @@ class Kernel:
         self._park(label, ready, wake_ns)
         return ready()
 
-    def _park(self, label: str, ready: Callable[[], bool] | None, wake_ns: int | None) -> None:
+    def wait_for_event(self, label: str, event: threading.Event, timeout_ns: int) -> bool:
+        """As :meth:`wait`, until an event is set."""
+        if event.is_set():
+            return True
+        if self.current is None:
+            raise StuckError(f"only a task may wait: {label}")
+        self._park(label, event.is_set, self.now_ns + timeout_ns, event)
+        return event.is_set()
+
+    def _park(
+        self,
+        label: str,
+        ready: Callable[[], bool] | None,
+        wake_ns: int | None,
+        event: threading.Event | None = None,
+    ) -> None:
         task = self.current
         if task is None:
             return
         if task.process.dead:
             raise KilledError
-        task.label, task.ready, task.wake_ns = label, ready, wake_ns
+        task.park(label)
+        task.ready, task.wake_ns, task.event = ready, wake_ns, event
         assert task.let is not None
         parent = task.let.parent
         assert parent is not None
@@ -188,12 +218,17 @@ class Kernel:
 
     def next_in_turn(self) -> Task | None:
         """The next task, in the order in which they began, that can go on."""
-        count = len(self.tasks)
-        for ahead in range(count):
-            at = (self._turn + ahead) % count
-            if self.can_run(self.tasks[at]):
+        tasks, now_ns = self.tasks, self.now_ns
+        turn = self._turn % len(tasks) if tasks else 0
+        for at in chain(range(turn, len(tasks)), range(turn)):
+            task = tasks[at]
+            # A hundred tasks are looked at for each step, and four of five wait for an event. Reading its flag costs a
+            # sixth of the call of ``is_set``, which was a quarter of a schedule's CPU.
+            if task.event is not None and not task.event._flag and now_ns < (task.wake_ns or 0):  # type: ignore[attr-defined]
+                continue
+            if self.can_run(task):
                 self._turn = at + 1
-                return self.tasks[at]
+                return task
         return None
 
     def any_runnable(self, rng: Random) -> Task | None:
@@ -238,7 +273,8 @@ class Kernel:
         self.steps += 1
         task.process.steps += 1
         task.last_step = self.steps
-        self.trace.append(f"{self.steps:6} {self.now_ns // 1_000_000 - 1_000_000:7} ms  {task}: {task.label}")
+        self.stepped = task.process
+        self.trace.append(f"{self.steps:6} {self.now_ns // 1_000_000 - 1_000_000:7} ms  {task.next_step}")
         if task.let is None:
             task.let = greenlet.greenlet(self._body)
             self._enter(task, lambda let: let.switch(task))

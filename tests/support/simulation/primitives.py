@@ -254,7 +254,7 @@ class SimClock:
 
     def wait(self, event: threading.Event, timeout_ms: float) -> bool:
         timeout_ns = 0 if timeout_ms <= 0 else int(timeout_ms * 1_000_000) + 1_000  # a rest below 1 ns ends as well
-        return kernel().wait("wait", event.is_set, timeout_ns)
+        return kernel().wait_for_event("wait", event, timeout_ns)
 
 
 class SimRandomModule:

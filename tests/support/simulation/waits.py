@@ -33,14 +33,20 @@ class WaitWatch:
     def __init__(self) -> None:
         self._judged: dict[str, tuple[object, ...]] = {}
         self._steps: dict[str, tuple[object, ...]] = {}
+        self._sessions: dict[str, tuple[int, int]] = {}
 
     def broken(self, cluster: Cluster) -> list[str]:
         """The faults of the leader's answers now; nothing where they were judged before."""
+        sessions = cluster.coordination.sessions_by_id.values()
+        known = len(sessions), sum(session.dead for session in sessions)
+        stepped = cluster.world.kernel.stepped
+        if stepped is not None and stepped.cluster != cluster.name and self._sessions.get(cluster.name) == known:
+            return []  # a step of another cluster changes no answer
+        self._sessions[cluster.name] = known
         leader = cluster.leader()
         if leader is None:
             return []
-        over = sum(session.dead for session in cluster.coordination.sessions_by_id.values())
-        steps = leader.process, leader.process.steps, over, len(cluster.coordination.sessions_by_id)
+        steps = leader.process, leader.process.steps, *known
         if self._steps.get(cluster.name) == steps:
             return []
         self._steps[cluster.name] = steps

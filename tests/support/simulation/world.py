@@ -184,15 +184,13 @@ class World(Users):
     def hold(self, *words: str, process: Process | None = None) -> int:
         """As :meth:`held`, until the kernel releases it."""
         return self.kernel.hold(
-            lambda task: (
-                (process is None or task.process is process) and all(word in f"{task}: {task.label}" for word in words)
-            )
+            lambda task: (process is None or task.process is process) and all(word in task.next_step for word in words)
         )
 
     def waiting_at(self, *words: str, process: Process | None = None) -> Task | None:
         """A task whose next step is described by all of these words."""
         for task in self.kernel.tasks:
-            if (process is None or task.process is process) and all(word in f"{task}: {task.label}" for word in words):
+            if (process is None or task.process is process) and all(word in task.next_step for word in words):
                 return task
         return None
 

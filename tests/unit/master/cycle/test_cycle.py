@@ -30,7 +30,7 @@ from bookkeeper.master.replicas.repair_state import RepairLimits
 from bookkeeper.master.replicas.repairer import Repairer
 from bookkeeper.metadata import keys, values
 from bookkeeper.metadata.metadata_table import CellKey, MetadataTable, RowPut
-from bookkeeper.model import TargetKey
+from bookkeeper.model import Barrier, TargetKey
 from bookkeeper.rpc.contract.messages import WorkItem
 from tests.support.faults import fault
 from tests.support.master_world import Master, World
@@ -182,6 +182,49 @@ def test_a_report_makes_the_next_range_begin_behind_it_without_reading_all_books
     running.event_queue.nudge(tserver.session)
     found = running.until_given(tserver, 2)
     assert (found[1].first_offset, found[1].last_offset) == (4, 5)
+
+
+def cycles_of(running: Running) -> int:
+    return running.cycle.health.full_cycles + running.cycle.health.quick_cycles
+
+
+def test_a_report_of_all_that_is_needed_starts_no_cycle_and_is_shown(
+    tserver: ScriptedTServer, running: Running
+) -> None:
+    (item,) = running.until_given(tserver, 1)
+    before = cycles_of(running)
+    running.said(tserver, item, 3)
+    running.once()
+    assert cycles_of(running) == before, "a cycle that has nothing to do"
+    shipment = running.shipping.shipment((item.file.encode(), item.target))
+    assert (shipment.finished, shipment.flight) == (3, None)
+
+
+def test_a_report_starts_a_cycle_when_there_is_something_to_do(tserver: ScriptedTServer, running: Running) -> None:
+    (item,) = running.until_given(tserver, 1)
+    before = cycles_of(running)
+    running.said(tserver, item, 3)
+    running.event_queue.wake()
+    running.once()
+    assert cycles_of(running) == before + 1, "an operation that wants a cycle waits"
+    running.said(tserver, item, 0, "no")
+    running.once()
+    assert cycles_of(running) == before + 2, "a range with an error waits for its try or for its place in quarantine"
+
+
+def test_a_report_starts_a_cycle_when_a_barrier_is_passed(
+    world: World, tserver: ScriptedTServer, running: Running
+) -> None:
+    first = world.name(tserver.session)
+    later = world.log(tserver.session, 2, number=2, after=[(1, first, 3)])
+    world.use(LAST, later, 2, [Barrier(1, first, 3)])
+    (item,) = running.until_given(tserver, 1)
+    assert item.file == first
+    running.said(tserver, item, 3)
+    before = cycles_of(running)
+    running.once()
+    wait_until(lambda: len(tserver.items) == 2, "the records behind the barrier are handed out")
+    assert (cycles_of(running), tserver.items[1].file) == (before + 1, later)
 
 
 def test_a_file_that_is_done_ends_its_operation(world: World, tserver: ScriptedTServer, running: Running) -> None:

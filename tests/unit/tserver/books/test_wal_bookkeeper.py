@@ -129,3 +129,24 @@ def test_no_log_begins_while_the_books_do_not_answer_the_last_put(monkeypatch: p
     assert keeper.may_begin_log()
     keeper.close(LIMIT_S * 1000)
     assert died == []
+
+
+def test_a_sync_tells_which_tables_have_more_durable_records() -> None:
+    keeper = keeper_of(MACHINE, MetadataModel(), SystemClock(), threading.Event(), [])
+    logs = keeper._own_logs
+    keeper.opened(WAL, 77)
+    keeper.before_append(WAL, [block(1), block(2, table="2"), block(3, stamped=False, table="3")])
+    number = 0
+    for appended, synced, tables in (
+        ([], 1, {"1"}),
+        ([], 3, {"2", "3"}),
+        ([block(4), block(5, table="2")], 4, {"1"}),
+        ([block(6, table="2")], 6, {"2"}),
+        ([], 6, set[str]()),
+    ):
+        if appended:
+            keeper.before_append(WAL, appended)
+        number, _ = logs.news_since(number)
+        keeper.synced(WAL, synced, 100 * synced)
+        _, found = logs.news_since(number)
+        assert {news.table for news in found} == tables, f"records up to {synced} became durable"

@@ -36,10 +36,15 @@ EMPTY = pa.py_buffer(b"")
 
 
 def block(
-    first: int, count: int = 1, end_row: bytes | None = None, stamped: bool = True, after: tuple[str, int] | None = None
+    first: int,
+    count: int = 1,
+    end_row: bytes | None = None,
+    stamped: bool = True,
+    after: tuple[str, int] | None = None,
+    table: str = "1",
 ) -> Block:
     header = BlockHeader(
-        table_id="1",
+        table_id=table,
         end_row=end_row,
         first_offset=first,
         record_count=count,

@@ -250,6 +250,25 @@ def test_the_logs_of_a_session_are_known_until_their_files_are_gone() -> None:
     assert (logs.find(OWN), logs.is_own(OWN), logs.later_than(OWN)) == (None, True, [LATER])
 
 
+def test_each_change_of_a_log_is_told_once_and_its_last_time_counts() -> None:
+    logs = OwnLogs("s0")
+    logs.begin(OWN)
+    logs.enter(OWN)
+    logs.note_uses(OWN, frozenset({"1", "2"}), ())
+    before, found = logs.news_since(0)
+    assert set(found) == {(OWN, "1"), (OWN, "2")}
+    logs.note_uses(OWN, frozenset({"1"}), ())
+    assert logs.news_since(before) == (before, []), "a known use is no news"
+    for end, table in ((1, "2"), (2, "1"), (3, "2")):
+        logs.note_end(OWN, end, {table})
+    number, found = logs.news_since(before)
+    assert found == [(OWN, "1"), (OWN, "2")]
+    logs.note_seal(OWN, 3)
+    assert logs.news_since(number)[1] == [(OWN, None)]
+    logs.forget_gone(lambda _name: False)
+    assert [news.log for news in logs.news_since(0)[1]] == [""], "news of a log whose file is gone is kept"
+
+
 def test_the_memory_of_barriers_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("bookkeeper.tserver.shipping.own_log.SEALED_WITH_BARRIERS_MAX", 2)
     logs = OwnLogs("s0")

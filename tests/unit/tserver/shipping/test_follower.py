@@ -242,8 +242,16 @@ def test_the_next_task_begins_before_the_last_one_ends_and_ships_behind_its_batc
     following = scene.replay.begun.get(timeout=LIMIT_S)
     scene.logs.note_end(LOG, 9)
     assert scene.poll(following) == [], "a batch is under way"
+    answers: list[list[Range] | None] = []
+    waiting = threading.Thread(target=lambda: answers.append(scene.poll(following, wait_ms=600_000)), daemon=True)
+    waiting.start()
+    follower = scene.worker._lanes["east"]._follower
+    assert follower is not None
+    scene.wait_for(lambda: follower._waiting == 1, "the next task waits")
     assert scene.poll(run, acked(r)) is None, "the next task asks already"
-    last = scene.one(following)
+    waiting.join(scene.limit_s)
+    assert run in follower._tasks, "a record waits for the end of the last task"
+    (last,) = answers[0] or []
     assert (last.first, last.last) == (6, 9)
     scene.poll(following, acked(last))
     scene.wait_finished(9)
@@ -463,6 +471,9 @@ def test_without_a_replay_process_the_reports_say_so_until_there_is_one(scene: S
     scene.wal(LOG)
     scene.worker.assign([scene.item(1, 1)])
     scene.wait_for(lambda: any("no replay process" in (report.error or "") for report in scene.reports), "the cause")
+    follower = scene.worker._lanes["east"]._follower
+    assert follower is not None
+    scene.wait_for(lambda: follower._failures == 1, "the pause before the next task has begun")
     scene.replay.session = scene.replay.coordination.open_session("replay", scene.replay.server.address)
     scene.jump(PAUSE_BASE_MS + 1)
     assert scene.replay.begun.get(timeout=LIMIT_S)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter, UserDict
+from collections.abc import Mapping, MutableMapping
 
 import pytest
 from msgspec.structs import replace
@@ -12,8 +13,8 @@ from bookkeeper.errors import AT_PEER, LogAwayError, PermanentError, Unavailable
 from bookkeeper.model import Barrier, TargetKey
 from bookkeeper.replay.ranges import RangeError
 from bookkeeper.rpc.contract.messages import WorkItem
-from bookkeeper.tserver.shipping.open_streams import Destination, OpenStreams
-from bookkeeper.tserver.shipping.own_log import OwnLogs
+from bookkeeper.tserver.shipping.open_streams import SWEEP_MS, Destination, OpenStreams
+from bookkeeper.tserver.shipping.own_log import OwnLog, OwnLogs
 from bookkeeper.tserver.shipping.worker_plan import LanePlan, Outcome, Queued, StreamProgress, stream_of
 from tests.support.faults import fault
 
@@ -43,7 +44,7 @@ class Scene:
 
     def __init__(self, places: Mapping[TargetKey, Destination] | None = None) -> None:
         self.logs, self.plan, self.clock = OwnLogs("s0"), LanePlan(10), StillClock()
-        self.places = {EAST: PLACE} if places is None else dict(places)
+        self.places: MutableMapping[TargetKey, Destination] = {EAST: PLACE} if places is None else dict(places)
         self.streams = OpenStreams("east", self.logs, lambda: self.places, self.clock)
         self.write(LOG, 9)
 
@@ -62,6 +63,16 @@ class Scene:
     def due(self) -> list[tuple[str, int, int]]:
         """File, first and last offset of what may be shipped."""
         return [(found.file, found.first_offset, found.last_offset) for found in self.streams.due(self.plan)]
+
+    def ship(self, *made: WorkItem) -> None:
+        """Runs of these ranges are over, and the peer has them."""
+        for item in made:
+            self.plan.remember(stream_of(item), StreamProgress(item.last_offset, item.last_offset))
+            self.settle(item, None)
+
+    def sweep(self) -> None:
+        """So much time passes that all streams are looked at."""
+        self.clock.now_ns += SWEEP_MS * 1_000_000
 
     def settle(self, made: WorkItem, error: RangeError | None) -> None:
         """A run is over."""
@@ -136,6 +147,8 @@ def check_looks() -> None:
     assert scene.streams.take_look() == [(FOREIGN, EAST)], "nobody reads how far the other session is"
     assert not scene.streams.take_look(), "the books are read all the time"
     assert scene.streams.look_ms == 1_000
+    scene.sweep()
+    assert scene.due() == [(LOG, 1, 3)]
     for finished, last in ((0, 3), (6, 3), (7, 9)):
         scene.streams.note_shipped_elsewhere({(FOREIGN, EAST): finished})
         assert scene.due() == [(LOG, 1, last)], f"R24: the peer has {finished} of 7 records"
@@ -258,7 +271,7 @@ def test_a_stream_goes_on_in_the_next_log_behind_the_tail_of_the_one_before() ->
     scene.logs.note_uses(NEXT, frozenset({"1"}), (Barrier(1, LOG, 9),))
     scene.logs.note_end(NEXT, 3)
     assert scene.due() == [(LOG, 2, 9)]
-    scene.plan.remember(stream_of(item()), StreamProgress(9, 9))
+    scene.ship(item(last=9))
     assert scene.due() == [(NEXT, 1, 3)]
     assert {key[0] for key in scene.streams.items} == {NEXT}, "a log that is sealed and shipped has no stream"
 
@@ -288,3 +301,97 @@ def test_a_full_lane_gets_no_more() -> None:
     scene.open(item())
     scene.plan.ranges_max = 0
     assert scene.due() == []
+
+
+class CountingLogs(OwnLogs):
+    """``looks``: how often each log was looked at."""
+
+    def __init__(self) -> None:
+        super().__init__("s0")
+        self.looks: Counter[str] = Counter()
+
+    def find(self, name: str) -> OwnLog | None:
+        """See the base class."""
+        self.looks[name] += 1
+        return super().find(name)
+
+
+class CountingPlaces(UserDict[TargetKey, Destination]):
+    """``reads``: how many targets were read."""
+
+    reads = 0
+
+    def __getitem__(self, key: TargetKey) -> Destination:
+        self.reads += 1
+        return super().__getitem__(key)
+
+
+class Many(Scene):
+    """A session whose log has records of as many tables, each with a target; the peer has all of them."""
+
+    def __init__(self, tables: int) -> None:
+        super().__init__()
+        self.logs = self.streams.own_logs = self.counted = CountingLogs()
+        self.places = self.read = CountingPlaces(
+            {TargetKey("east", f"r{n}", str(n), 1): PLACE for n in range(1, tables + 1)}
+        )
+        self.logs.begin(LOG)
+        self.logs.enter(LOG)
+        self.logs.note_uses(LOG, frozenset(map(str, range(1, tables + 1))), ())
+        self.logs.note_end(LOG, 9)
+        self.settle_all()
+
+    def settle_all(self) -> None:
+        """All that is due is shipped, now and at the next look at all streams."""
+        self.plan.ranges_max = 1_000
+        self.ship(*self.streams.due(self.plan))
+        self.sweep()
+        self.ship(*self.streams.due(self.plan))
+        assert self.due() == []
+
+    def cost_of_syncs(self, syncs: int) -> int:
+        """The looks at logs and targets for records of one table."""
+        self.counted.looks.clear()
+        self.read.reads = 0
+        for end in range(10, 10 + syncs):
+            self.logs.note_end(LOG, end, {"1"})
+            assert self.due() == [(LOG, end, end)]
+            self.ship(*self.streams.due(self.plan))
+            assert self.due() == []
+        return self.counted.looks.total() + self.read.reads
+
+
+def test_a_sync_looks_only_at_streams_with_something_new() -> None:
+    one, many = Many(1).cost_of_syncs(5), Many(100).cost_of_syncs(5)
+    assert many == one, f"a table with records costs {many} looks beside 99 tables without any, and {one} alone"
+
+
+def test_streams_without_new_records_follow_the_log_now_and_then() -> None:
+    scene = Many(3)
+    scene.logs.note_end(LOG, 10, {"1"})
+    assert scene.due() == [(LOG, 10, 10)]
+    assert scene.streams.wait_ms() == SWEEP_MS
+    scene.ship(*scene.streams.due(scene.plan))
+    scene.sweep()
+    assert scene.due() == [(LOG, 10, 10)] * 2, "`done:` stays behind the log, and the master hands out the rest"
+    scene.settle_all()
+    assert scene.streams.wait_ms() > SWEEP_MS, "an idle lane looks at its streams"
+
+
+def test_all_streams_of_a_log_go_to_its_seal_at_once() -> None:
+    scene = Many(3)
+    scene.logs.note_end(LOG, 10, {"1"})
+    scene.logs.note_seal(LOG, 10)
+    assert scene.due() == [(LOG, 10, 10)] * 3
+    scene.ship(*scene.streams.due(scene.plan))
+    assert scene.due() == []
+    assert not scene.streams.items, "a log that is sealed and shipped has streams"
+
+
+def test_a_barrier_on_an_own_log_ends_with_that_log() -> None:
+    scene = Scene()
+    scene.logs.note_seal(LOG, 9)
+    scene.write(NEXT, 3, Barrier(1, LOG, 9))
+    assert scene.due() == [(LOG, 1, 9)]
+    scene.logs.forget_gone(lambda _name: False)
+    assert scene.due() == [(NEXT, 1, 3)], "the file is gone, and the stream behind it waits"
