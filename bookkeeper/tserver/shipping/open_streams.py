@@ -157,12 +157,16 @@ class OpenStreams(Struct):
         for key, error in errors:
             if error is not None and not error.transient:
                 self.end(key)
-            if key in self.items:
-                self._ready[key] = None
-            self._ready.update(self._blocked.get(key[1], {}))
+            self.note_progress(key)
         self._failures = self._failures + 1 if transient else 0
         pause_ms = min(PAUSE_MAX_MS, PAUSE_BASE_MS << min(self._failures - 1, 10)) if self._failures else 0
         self._pause_until_ns = self.clock.boot_ns() + pause_ms * 1_000_000
+
+    def note_progress(self, key: StreamId) -> None:
+        """The progress of a stream is another one: it is looked at again, and with it those that wait at a barrier."""
+        if key in self.items:
+            self._ready[key] = None
+        self._ready.update(self._blocked.get(key[1], {}))
 
     def end(self, key: StreamId) -> None:
         """A permanent error ends a stream."""
