@@ -21,6 +21,7 @@ ROWS_S = 65.0
 """Longer than a task follows, a message waits for its answer, and the master takes a silent range back."""
 
 TABLETS = 16
+OTHER_TABLES = 4
 BORDERS = [b"%02d" % number for number in range(1, TABLETS)]
 
 
@@ -103,3 +104,37 @@ def test_the_rows_of_sixteen_tablets_go_at_once_and_with_no_more_messages_than_r
         assert messages <= TABLETS, f"{messages} messages for a row in each of {TABLETS} tablets"
         assert not any("call run at" in line for line in steps), "a run ships beside the task"
         pair.rest()
+
+
+def test_the_streams_of_other_tables_follow_before_the_master_hears_of_a_row(tmp_path: Path) -> None:
+    with simulation(tmp_path / "world") as world:
+        pair = Pair(world)
+        pair.enable()
+        others = {f"q{number}": str(number) for number in range(3, 3 + OTHER_TABLES)}
+        for name, table_id in others.items():
+            pair.west.create_table(name, table_id, [])
+            pair.east.create_table(name, table_id, [])
+        world.until(lambda: pair.west.is_served() and pair.east.is_served(), "all tables are served")
+        for name in others:
+            world.enable(pair.west, name, pair.east)
+        world.roll(pair.owner())
+        for name in (*others, "t"):
+            world.put(pair.west, name, b"a")
+        world.kernel.run_for(0.5)
+        log, before, rows = log_of(pair), len(world.kernel.trace), 0
+        while True:
+            writes = world.put(pair.west, "t", b"c")
+            if log_of(pair) != log:
+                break
+            pair.until_there(writes)
+            world.kernel.run_for(0.4)
+            rows += 1
+            handed_out = sum("call assign_work" in line for line in world.kernel.trace[before:])
+            assert not handed_out, "the master hands out ranges without a record"
+        assert rows >= 3
+        pair.rest()
+
+
+def log_of(pair: Pair) -> str:
+    """The log that west writes."""
+    return str(pair.owner().part.parts.writing.path.wal_name)

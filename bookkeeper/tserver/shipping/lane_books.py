@@ -41,8 +41,10 @@ from bookkeeper.tserver.shipping.worker_plan import (
 
 LOG = logging.getLogger(__name__)
 
-BOOKS_MS = 200
-"""The least time between two rounds for what tasks bring."""
+BOOKS_MS = 150
+"""The least time between two rounds for what tasks bring. The second one after a record has the streams without new
+records (``open_streams``), and comes before the needed offset.
+"""
 
 AGAIN_MS = 1_000
 """After a call to the journal that failed, and after books that opened no stream."""
