@@ -26,8 +26,8 @@ ASKS, SENDS, RECEIVES = ("rpc-follow", "call follow"), ("sender", "call replicat
 
 ROWS = 30
 
-AWAY_S, BETWEEN_S = 60, 6
-"""The books are away for so long; a record comes after each of these times."""
+AWAY_S, BETWEEN_S, ROLLS_S = 60, 6, 20
+"""The books are away for so long; a record comes after each of these times. Logs are due to end meanwhile."""
 
 NEXT_S = 10.0
 """A record is at the peer within this time after its task died: nobody waits until the task is missed."""
@@ -274,7 +274,7 @@ def a_tablet_moves_while_its_record_is_sent(world: World) -> None:
 
 def books_are_away(world: World) -> None:
     """The books of both clusters are away for a minute. Records of logs in use arrive all the time; a new log waits."""
-    pair = Pair(world, 1, splits=[b"m"], settings={"tserver.wal_roll_age_ms": 600_000})
+    pair = Pair(world, 1, splits=[b"m"], settings={"tserver.wal_roll_age_ms": ROLLS_S * 1000})
     pair.enable()
     for row in (b"a", b"b"):
         pair.until_there(world.put(pair.west, "t", row))

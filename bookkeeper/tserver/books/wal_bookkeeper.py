@@ -20,6 +20,7 @@ from msgspec import Struct
 
 from bookkeeper.clock import Clock
 from bookkeeper.errors import BookkeeperError, LeaseLostError, NoSpaceError, TransientError
+from bookkeeper.metadata import keys
 from bookkeeper.metadata.metadata_table import MetadataTable
 from bookkeeper.runtime.session_retries import SessionRetries
 from bookkeeper.runtime.threads import SELDOM_MS, BackgroundThread, Die
@@ -33,7 +34,7 @@ LOG = logging.getLogger(__name__)
 
 RETRY_WAIT_MS = 200
 SILENCE_MS = 2_000
-"""The books answer a put within this time, or count as away."""
+"""An answer of the books is as good for so long: then they are asked again, before a log ends that may go on."""
 
 FOLLOWED_WAIT_MS, FOLLOWED_WAITS = 20, 9
 """While tasks ship all records at once, updates of needed offsets wait so much longer: the master hands nothing out
@@ -83,8 +84,10 @@ class WalBookkeeper:
         self._untold: tuple[str, int, frozenset[str]] | None = None
         """A log with its durable end and the tables of its new records, until the writers of these are answered."""
         self._sealed: list[_Sealed] = []
-        self._silent_since_ns: int | None = None
-        """When the oldest put of the books thread without an answer began (boot clock); None when all are answered."""
+        self._answered_ns: int | None = None
+        """When the books answered last (boot clock); None when nothing was asked yet."""
+        self._must_ask = False
+        """Whether the books thread has to ask them, though it may have nothing to write."""
         self._positions: dict[str, dict[str, int]] = {}
         """Sealed log to table id to the last offset of its records; an entry lives as long as the file."""
         self._thread = BackgroundThread("books", clock, die)
@@ -132,9 +135,13 @@ class WalBookkeeper:
             self._thread.wake()
 
     def may_begin_log(self) -> bool:
-        """Whether the books answer, as far as the books thread knows: it asks only when it has something to write."""
-        since_ns = self._silent_since_ns
-        return since_ns is None or self._clock.boot_ns() - since_ns < SILENCE_MS * 1_000_000
+        """Whether the books answered lately. If nobody knows, the books thread asks them, for the next call."""
+        answered_ns = self._answered_ns
+        if answered_ns is not None and self._clock.boot_ns() - answered_ns < SILENCE_MS * 1_000_000:
+            return True
+        self._must_ask = True
+        self._thread.wake()
+        return False
 
     def rolled(self, wal_name: str, seal: Seal) -> None:
         """The log ends: CLOSED follows."""
@@ -163,6 +170,7 @@ class WalBookkeeper:
         except BookkeeperError as error:
             self._die(f"the books refuse the first use of a log, and nothing may be acknowledged without: {error}")
             raise
+        self._answered_ns = self._clock.boot_ns()
 
     # ---- for others
 
@@ -215,6 +223,7 @@ class WalBookkeeper:
             waits += 1
         try:
             written = self._write_due()
+            self._ask()
         except LeaseLostError:
             raise
         except TransientError as error:
@@ -222,9 +231,14 @@ class WalBookkeeper:
             self._clock.wait(closing, RETRY_WAIT_MS)
             self._thread.wake()
             return
-        self._silent_since_ns = None
         if written:
             self._nudge()
+
+    def _ask(self) -> None:
+        """Read a cell if somebody has to know whether the books answer. Raises TransientError."""
+        if self._must_ask:
+            self._metadata.get(keys.owner_row(), (keys.OWNER.family,))
+            self._must_ask, self._answered_ns = False, self._clock.boot_ns()
 
     def _write_due(self) -> bool:
         """One round: CLOSED of sealed logs, needed offsets of the current one. Raises TransientError."""
@@ -261,7 +275,6 @@ class WalBookkeeper:
 
     def _put(self, put: BatchPut) -> None:
         self._persistence.check()
-        if self._silent_since_ns is None:
-            self._silent_since_ns = self._clock.boot_ns()
         self._metadata.put(put.rows, put.rank)
+        self._answered_ns = self._clock.boot_ns()
         self.updates_written += 1

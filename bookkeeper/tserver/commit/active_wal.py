@@ -132,15 +132,15 @@ class ActiveWal:
         if self.rolls_in_ms() <= 0:
             # In the next log each tablet begins with a first use, and all writes would wait for the books.
             if not self._listener.may_begin_log():
-                self._put_roll_off("the books do not answer")
+                self._put_roll_off(logging.INFO, "the books have to answer first")
                 return
             try:
                 self._roll()
             except NoSpaceError as error:
-                self._put_roll_off(error.message)
+                self._put_roll_off(logging.WARNING, error.message)
 
-    def _put_roll_off(self, reason: str) -> None:
-        _log.warning("%s goes on, though it is due to end: %s", self._wal.name, reason)
+    def _put_roll_off(self, level: int, reason: str) -> None:
+        _log.log(level, "%s goes on, though it is due to end: %s", self._wal.name, reason)
         self._roll_from_ns = self._clock.boot_ns() + int(_ROLL_AGAIN_MS * 1e6)
 
     def roll(self) -> Seal | None:

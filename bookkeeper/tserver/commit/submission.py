@@ -101,7 +101,7 @@ class Listener(Protocol):
 
     def may_begin_log(self) -> bool:
         """Whether a log that is due to end may end now: the first uses of the next one wait for the books. Must not
-        raise or wait.
+        raise or wait. If it is False, the log is asked about again later.
         """
 
     def rolled(self, wal_name: str, seal: Seal) -> None:

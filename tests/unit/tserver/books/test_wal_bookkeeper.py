@@ -5,14 +5,14 @@ from __future__ import annotations
 import errno
 import random
 import threading
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 import pytest
 
 from bookkeeper.clock import SystemClock
 from bookkeeper.errors import UnavailableError
 from bookkeeper.metadata import keys, values
-from bookkeeper.metadata.metadata_table import CellKey, RowPut
+from bookkeeper.metadata.metadata_table import CellKey, Row, RowPut
 from bookkeeper.runtime.session_retries import SessionRetries
 from bookkeeper.storage.volume.local_volume import LocalVolume
 from bookkeeper.storage.wal.writing.seal import Seal
@@ -21,6 +21,7 @@ from bookkeeper.tserver.books.wal_bookkeeper import WalBookkeeper
 from bookkeeper.tserver.shipping.own_log import OwnLogs
 from tests.support.master_world import StoppedSession
 from tests.support.metadata_model import MetadataModel
+from tests.support.tservers import wait_until
 from tests.support.volumes import MACHINE, ROOT
 from tests.unit.tserver.books.test_wal_cells import WAL, block
 
@@ -101,36 +102,56 @@ def test_a_look_for_a_sealed_log_that_the_disk_refuses_ends_no_process(monkeypat
 
 
 class Silent(MetadataModel):
-    """No update of a needed offset is answered while ``away`` is set; ``asked`` is set at the first one."""
+    """Nothing is answered while ``away`` is set; ``asked`` is set when somebody asks then."""
 
     def __init__(self) -> None:
         super().__init__()
         self.away, self.asked = threading.Event(), threading.Event()
-        self.away.set()
 
     def put(self, rows: Iterable[RowPut], rank: int) -> None:
-        if rank == keys.needed_rank(1) and self.away.is_set():
-            self.asked.set()
-            raise UnavailableError("no answer")
+        self._answer()
         super().put(rows, rank)
 
+    def get(self, key: bytes, families: Collection[str] | None = None) -> Row | None:
+        del key, families
+        self._answer()
+        return None
 
-def test_no_log_begins_while_the_books_do_not_answer_the_last_put(monkeypatch: pytest.MonkeyPatch) -> None:
+    def _answer(self) -> None:
+        if self.away.is_set():
+            self.asked.set()
+            raise UnavailableError("no answer")
+
+
+class MovedClock(SystemClock):
+    """It is ahead by some time."""
+
+    ahead_ns = 0
+
+    def boot_ns(self) -> int:
+        """See the protocol."""
+        return super().boot_ns() + self.ahead_ns
+
+
+def test_no_log_begins_while_the_books_do_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(wal_bookkeeper, "RETRY_WAIT_MS", 1)
-    monkeypatch.setattr(wal_bookkeeper, "SILENCE_MS", 0)
-    table, clock, told, died = Silent(), SystemClock(), threading.Event(), list[str]()
-    keeper = keeper_of(MACHINE, table, clock, told, died)
+    monkeypatch.setattr(wal_bookkeeper, "SILENCE_MS", 600_000)
+    table, clock, died = Silent(), MovedClock(), list[str]()
+    keeper = keeper_of(MACHINE, table, clock, threading.Event(), died)
     keeper.opened(WAL, 77)
     keeper.before_append(WAL, [block(1)])
-    assert keeper.may_begin_log(), "nothing was asked yet"
+    assert keeper.may_begin_log(), "the first use was answered"
     keeper.start()
-    keeper.synced(WAL, 1, 100)
-    keeper.answered()
+    clock.ahead_ns += 600_000_000_000
+    assert not keeper.may_begin_log(), "nobody knows"
+    wait_until(keeper.may_begin_log, "the books are asked, though there is nothing to write")
+    table.away.set()
+    clock.ahead_ns += 600_000_000_000
+    assert not keeper.may_begin_log()
     assert table.asked.wait(LIMIT_S)
     assert not keeper.may_begin_log()
     table.away.clear()
-    assert told.wait(LIMIT_S)
-    assert keeper.may_begin_log()
+    wait_until(keeper.may_begin_log, "they are back")
     keeper.close(LIMIT_S * 1000)
     assert died == []
 
