@@ -257,6 +257,28 @@ def a_large_value_is_refused_before_it_is_sent(place: Place) -> None:
     assert store.children("/") == {}
 
 
+def many_candidacies_are_split(place: Place) -> None:
+    """S10: all candidacies of a host with very many replicas are more than a server takes at once."""
+    store, observer = place.open(lease_ms=20_000), place.open()
+    session = store.open_session("tserver", "h:1")
+    wanted = {f"1/t-{number:05}": os.urandom(150) for number in range(10_000)}
+    try:
+        store.campaign(session, wanted)
+    except BookkeeperError as error:
+        raise AssertionError(f"a host with many replicas can't stand: {error}") from error
+    found = {election: one for election, (one,) in observer.candidates().items()}
+    assert {election: one.value for election, one in found.items()} == wanted
+    fewer = {election: value for election, value in wanted.items() if election > "1/t-05000"} | {"2/t-00000": b"new"}
+    store.campaign(session, fewer)
+    again = {election: one for election, (one,) in observer.candidates().items()}
+    assert {election: one.value for election, one in again.items()} == fewer
+    assert all(again[election] == found[election] for election in again.keys() & found.keys())
+    assert again["2/t-00000"].order > max(one.order for one in found.values())
+    session.close()
+    observer.forget_session(session.session_id)
+    assert observer._zk.names(observer._zk.at("candidates")) == []
+
+
 def each_call_ends_in_time(place: Place) -> None:
     """S11: the server stands still."""
     store = place.open()
@@ -318,6 +340,7 @@ LAWS: dict[str, tuple[Callable[[Place], None], str]] = {
     "zookeeper-any-root": (another_root_is_refused, "the root of another cluster was opened"),
     "zookeeper-dead-write": (a_dead_process_changes_nothing, "a process that counts as dead changed the tree"),
     "zookeeper-any-size": (a_large_value_is_refused_before_it_is_sent, "the value was sent"),
+    "zookeeper-candidacies-in-one-node": (many_candidacies_are_split, "a host with many replicas can't stand"),
     "zookeeper-calls-without-limit": (each_call_ends_in_time, "a call took longer than it may"),
     "zookeeper-lost-answer-is-no": (
         a_change_whose_answer_is_lost_is_known,

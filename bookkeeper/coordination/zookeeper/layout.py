@@ -5,8 +5,8 @@ Below the root:
 - ``sessions/ID``: what a session is; it never changes. ``alive/ID``: an empty node that its owner writes with each
   renewal and an observer deletes at the version that it saw unchanged (:mod:`.lives`). Both come at once.
 - ``leader``: the last leader. ``serial``: its version counts the sessions.
-- ``candidates/ID``: the candidacies of a session. ``places``: the highest place in the order; its version counts the
-  changes of candidacies.
+- ``candidates/ID``: the candidacies of a session; very many are in ``ID,1`` and so on, too. ``places``: the highest
+  place in the order; its version counts the changes of candidacies.
 - ``tree/PATH``: one node for each value of the configuration tree, its path quoted. ``generation``: its version counts
   the changes, and it has the newest ones, so that nobody reads the tree again for a few of them.
 - ``numbers/NAME``: a number.
@@ -33,6 +33,10 @@ PARTS = (SESSIONS, ALIVE, CANDIDATES, TREE, NUMBERS, LEADER, SERIAL, PLACES, GEN
 CHANGES_MAX = 64
 """Changes that the generation has; who missed more reads the tree anew."""
 
+PLACES_MAX = 2_000
+"""Candidacies in one node: far below :data:`NODE_BYTES_MAX`."""
+
+_PART = ","
 _T = TypeVar("_T")
 NODE_BYTES_MAX = 900_000
 """Below ``jute.maxbuffer`` (1 MiB): a server closes the connection on a larger request and says nothing."""
@@ -123,16 +127,43 @@ def missed(changes: list[TreeChange], known: int, now: int) -> set[str] | None:
     return behind if len(numbers) == now - known else None
 
 
-def placed(before: Mapping[str, Place], wanted: Mapping[str, bytes], highest: int) -> tuple[dict[str, Place], int]:
-    """The candidacies that a session wants, and the highest place then: one that stays keeps its place."""
-    found = dict[str, Place]()
-    for election in sorted(wanted):
-        if election in before:
-            found[election] = Place(before[election].order, wanted[election])
-        else:
-            highest += 1
-            found[election] = Place(highest, wanted[election])
+def session_of_part(name: str) -> str:
+    """The session to which a node with candidacies belongs."""
+    return name.partition(_PART)[0]
+
+
+def parted(
+    session_id: str, before: Mapping[str, Mapping[str, Place]], wanted: Mapping[str, bytes], highest: int
+) -> tuple[dict[str, dict[str, Place]], int]:
+    """The candidacies that a session wants, by node, and the highest place then. One that stays keeps its place, and
+    its node.
+    """
+    found = {
+        name: {
+            election: Place(place.order, wanted[election]) for election, place in places.items() if election in wanted
+        }
+        for name, places in before.items()
+    }
+    number, name = 0, session_id
+    for election in sorted(wanted.keys() - {election for places in found.values() for election in places}):
+        while len(found.setdefault(name, {})) >= PLACES_MAX:
+            number += 1
+            name = f"{session_id}{_PART}{number}"
+        highest += 1
+        found[name][election] = Place(highest, wanted[election])
     return found, highest
+
+
+def grouped(contents: Mapping[str, bytes]) -> list[dict[str, bytes]]:
+    """Nodes in groups, each of which a server takes in one transaction."""
+    groups, size = [dict[str, bytes]()], 0
+    for name, content in contents.items():
+        size += len(content)
+        if groups[-1] and size > NODE_BYTES_MAX:
+            groups.append({})
+            size = len(content)
+        groups[-1][name] = content
+    return groups
 
 
 def _decode(content: bytes, kind: type[_T]) -> _T:

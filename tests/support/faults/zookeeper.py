@@ -89,6 +89,13 @@ ZOOKEEPER: dict[str, Switch] = {
         new="if False:",
         breaks="a value that ZooKeeper does not take costs the connection, and the leases with it",
     ),
+    "zookeeper-candidacies-in-one-node": Switch(
+        "bookkeeper.coordination.zookeeper.layout",
+        "parted",
+        old=">= PLACES_MAX:",
+        new=">= 10**9:",
+        breaks="a host with very many replicas can't stand in elections, and ends for ever again",
+    ),
     "zookeeper-calls-without-limit": Switch(
         _ENSEMBLE,
         "Ensemble._left_s",
