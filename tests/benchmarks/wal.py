@@ -100,6 +100,9 @@ class _NoBooks:
     def synced(self, wal_name: str, offset: int, position: int) -> None:
         """Nothing to keep."""
 
+    def answered(self) -> None:
+        """See the protocol."""
+
     def may_begin_log(self) -> bool:
         """Nothing to keep."""
         return True

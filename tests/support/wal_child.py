@@ -60,6 +60,9 @@ class Owner:
     def synced(self, wal_name: str, offset: int, position: int) -> None:
         """Keeps no books."""
 
+    def answered(self) -> None:
+        """See the protocol."""
+
     def may_begin_log(self) -> bool:
         """Keeps no books."""
         return True

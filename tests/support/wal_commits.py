@@ -119,11 +119,12 @@ class JournalOps(FileOps):
 
 
 class JournalListener:
-    """Notes what it is told; ``error`` is raised by ``before_append``."""
+    """Notes what it is told; ``error`` is raised by ``before_append``, and ``on_answers`` is called by ``answered``."""
 
     def __init__(self, journal: Journal) -> None:
         self.journal = journal
         self.error: Exception | None = None
+        self.on_answers: Callable[[], None] = lambda: None
         self.books_answer = True
         self.announced_to: list[str] = []
         self.blocks: list[Block] = []
@@ -140,6 +141,9 @@ class JournalListener:
     def synced(self, wal_name: str, offset: int, position: int) -> None:
         self.synced_to.append((wal_name, offset, position))
         self.journal.note("synced")
+
+    def answered(self) -> None:
+        self.on_answers()
 
     def may_begin_log(self) -> bool:
         return self.books_answer

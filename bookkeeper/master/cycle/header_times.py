@@ -40,7 +40,7 @@ from bookkeeper.metadata.values import Quarantined
 from bookkeeper.model import BlockRange, TargetKey
 from bookkeeper.storage.volume.volume_protocol import ReadableVolume
 from bookkeeper.storage.wal.blocks.block_pb2 import BlockHeader
-from bookkeeper.storage.wal.reading.block_reader import read_headers, read_headers_at
+from bookkeeper.storage.wal.reading.block_reader import read_headers
 
 LOG = logging.getLogger(__name__)
 
@@ -241,7 +241,7 @@ class HeaderTimes(Struct):
     def _read_range(self, key: RangeKey, value: Quarantined) -> None:
         now_ns, now_ms = self.clock.boot_ns(), self.clock.wall_ms()
         try:
-            write_ms = first_header(self.logs, key.file, value.blocks).write_time_ms
+            write_ms = first_header(self.logs, key.file, key.target, value.blocks).write_time_ms
         except CorruptionError:
             write_ms = value.since_ms  # the block itself is damaged: its records are at least so old
         except (BookkeeperError, OSError) as error:
@@ -253,15 +253,21 @@ class HeaderTimes(Struct):
         self.shipping.times.note_range((*key.work, key.first), written_ns)
 
 
-def first_header(logs: ReadableVolume, name: str, blocks: BlockRange) -> BlockHeader:
-    """The header of the first of some blocks. Raises the errors of :func:`read_headers`."""
-    if blocks.start_position:
-        (at,) = read_headers_at(logs, name, [blocks.start_position])
-        return at.header
-    for at in read_headers(logs, name):  # a stream that began with a failure knew no position
+def first_header(logs: ReadableVolume, name: str, target: TargetKey, blocks: BlockRange) -> BlockHeader:
+    """The header of the first of some blocks that has a record of the target, or else of the first one: a range may
+    begin with blocks of other tables. Raises the errors of :func:`read_headers`.
+    """
+    first: BlockHeader | None = None
+    for at in read_headers(logs, name, blocks.start_position or None):  # 0: it began with a failure
+        if at.header.first_offset > blocks.last:
+            break
         if at.last_offset >= blocks.first:
-            return at.header
-    raise CorruptionError(f"{name} has no block of record {blocks.first}")
+            if share_in(at.header, target, 0):
+                return at.header
+            first = first or at.header
+    if first is None:
+        raise CorruptionError(f"{name} has no block of record {blocks.first}")
+    return first
 
 
 def headers_behind(

@@ -80,6 +80,8 @@ class WalBookkeeper:
         self._has_ended = True
         """Whether the current log is sealed, or there is none yet."""
         self._next: WalBooks | None = None
+        self._untold: tuple[str, int, frozenset[str]] | None = None
+        """A log with its durable end and the tables of its new records, until the writers of these are answered."""
         self._sealed: list[_Sealed] = []
         self._silent_since_ns: int | None = None
         """When the oldest put of the books thread without an answer began (boot clock); None when all are answered."""
@@ -115,11 +117,17 @@ class WalBookkeeper:
             self._current.appended(blocks)
 
     def synced(self, wal_name: str, offset: int, position: int) -> None:
-        """Wake the books thread when a needed update is due."""
+        """The tasks that follow the log and the books thread hear of it when the writers are answered."""
         with self._lock:
-            grown = self._current.synced(Reach(offset, position))
-            due = self._current.is_due()
-        self._own_logs.note_end(wal_name, offset, grown)
+            self._untold = wal_name, offset, self._grown() | self._current.synced(Reach(offset, position))
+
+    def answered(self) -> None:
+        """Wake those who ship the log, and the books thread when a needed update is due."""
+        with self._lock:
+            untold, self._untold = self._untold, None
+            due = untold is not None and self._current.is_due()
+        if untold is not None:
+            self._own_logs.note_end(*untold)
         if due:
             self._thread.wake()
 
@@ -130,6 +138,7 @@ class WalBookkeeper:
 
     def rolled(self, wal_name: str, seal: Seal) -> None:
         """The log ends: CLOSED follows."""
+        self.answered()
         with self._lock:
             books = self._current
             self._sealed.append(_Sealed(books, seal))
@@ -139,6 +148,9 @@ class WalBookkeeper:
             self._own_logs.enter(self._current.name)
         self._own_logs.note_seal(wal_name, seal.offset)
         self._thread.wake()
+
+    def _grown(self) -> frozenset[str]:
+        return frozenset() if self._untold is None else self._untold[2]
 
     def _write_first_uses(self, put: BatchPut) -> None:
         try:

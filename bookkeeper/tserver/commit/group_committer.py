@@ -206,6 +206,7 @@ class GroupCommitter:
             raise EndedError(self._failure)
         if not group.taken:
             self._wal.do_due_work()
+            self._listener.answered()
             if self._looks_for_room_in_ms() <= 0:
                 self._look_for_room()
             if (roll := self._queue.take_roll()) is not None:
@@ -316,6 +317,7 @@ class GroupCommitter:
         elif entries:
             self._wal.check_fence()
         self._acknowledge(entries)
+        self._listener.answered()
 
     def _acknowledge(self, entries: list[Entry]) -> None:
         """Only after the fence: make all visible, in order, and then answer."""

@@ -79,8 +79,8 @@ class Submission(Protocol):
 
 
 class Listener(Protocol):
-    """Keeps the books about the log. Commit threads call it: ``before_append`` of a group may come while ``synced`` of
-    the group before it runs.
+    """Keeps the books about the log. Commit threads call it: ``before_append`` of a group may come while ``synced`` or
+    ``answered`` of the group before it runs.
     """
 
     def before_append(self, wal_name: str, blocks: Sequence[Block]) -> None:
@@ -92,6 +92,11 @@ class Listener(Protocol):
     def synced(self, wal_name: str, offset: int, position: int) -> None:
         """Everything up to ``offset`` (a block end) is durable; called before any of it is acknowledged at sync.
         Must not raise or wait.
+        """
+
+    def answered(self) -> None:
+        """Whoever waited for what ``synced`` told is answered: work for others no longer delays a writer. Must not
+        raise.
         """
 
     def may_begin_log(self) -> bool:

@@ -364,10 +364,11 @@ class Follower:
 
     def _end_task(self, run: str, problem: str) -> None:
         self._tasks.pop(run, None)
-        if not self._tasks:
-            self._polled_ns = None
         if self._out is not None and self._out.run == run:
             self._settle(self._out, {}, problem)
+        if not self._tasks:
+            self._polled_ns = None
+            self._plan.queue.clear()  # runs ship what the task left behind
         self._ends.notify_all()
         self._lane_changed.notify_all()
 

@@ -108,6 +108,8 @@ class LaneBooks:
         self._lines: list[JournalLine] = []
         self._lines_again_ns = 0
         self._unbooked: dict[StreamId, tuple[WorkItem, StreamProgress]] = {}
+        self._are_away = False
+        """Whether the books refused the last offsets, and the log says so."""
         self._unreported: dict[StreamId, Unreported] = {}
         self._stopping = False
         self._thread = guarded_thread(f"lane-books-{cluster}", self._run)
@@ -242,6 +244,7 @@ class LaneBooks:
         with self._lock:
             for item, progress, first_seq in found:
                 self._lane.open(item, progress, first_seq)
+                self._streams.note_progress(stream_of(item))
                 del self._unopened[stream_of(item)]
             for item, reason in refused:
                 self._refuse(item, reason)
@@ -295,9 +298,15 @@ class LaneBooks:
         try:
             worker_books.write_finished(self._tools.metadata, unbooked.values())
         except BookkeeperError as error:
-            LOG.warning("finished offsets of %s can't be written, trying again: %s", self._cluster, error)
+            if not self._are_away:
+                LOG.warning("finished offsets of %s wait for the books: %s", self._cluster, error)
+            self._are_away = True
             with self._lock:
                 self._unbooked = {**unbooked, **self._unbooked}
+            return
+        if unbooked and self._are_away:
+            LOG.info("the books have taken the finished offsets of %s", self._cluster)
+            self._are_away = False
 
     def _has_report(self) -> bool:
         return any(one.has_news and key not in self._unbooked for key, one in self._unreported.items())

@@ -110,6 +110,9 @@ class OpenStreams(Struct):
             return []
         self._take_news()
         known = Known(self.own_logs.find, self.own_logs.is_own, partial(self._finished_of, plan))
+        for key in [key for key in self._ready if not (key in plan.running or key in elsewhere)]:
+            if self._is_over(key, plan):
+                self._close(key)
         found = (
             self._extended(key, plan, known)
             for key in list(self._ready)
@@ -154,12 +157,16 @@ class OpenStreams(Struct):
         for key, error in errors:
             if error is not None and not error.transient:
                 self.end(key)
-            if key in self.items:
-                self._ready[key] = None
-            self._ready.update(self._blocked.get(key[1], {}))
+            self.note_progress(key)
         self._failures = self._failures + 1 if transient else 0
         pause_ms = min(PAUSE_MAX_MS, PAUSE_BASE_MS << min(self._failures - 1, 10)) if self._failures else 0
         self._pause_until_ns = self.clock.boot_ns() + pause_ms * 1_000_000
+
+    def note_progress(self, key: StreamId) -> None:
+        """The progress of a stream is another one: it is looked at again, and with it those that wait at a barrier."""
+        if key in self.items:
+            self._ready[key] = None
+        self._ready.update(self._blocked.get(key[1], {}))
 
     def end(self, key: StreamId) -> None:
         """A permanent error ends a stream."""
@@ -252,18 +259,19 @@ class OpenStreams(Struct):
         self.newest[item.target] = item
         self._ready[key] = None
 
+    def _is_over(self, key: StreamId, plan: LanePlan) -> bool:
+        item, progress = self.items[key], plan.progress_of.get(key)
+        log, destination = self.own_logs.find(item.file), self.destinations().get(item.target)
+        if log is None or destination is None or not is_at(destination, item):
+            return True
+        return log.is_sealed and log.end <= (0 if progress is None else progress.offset)
+
     def _extended(self, key: StreamId, plan: LanePlan, known: Known) -> WorkItem | None:
         item, progress, queued = self.items[key], plan.progress_of.get(key), plan.queue.get(key)
         log, destination = self.own_logs.find(item.file), self.destinations().get(item.target)
-        finished = 0 if progress is None else progress.offset
-        if (
-            log is None
-            or destination is None
-            or not is_at(destination, item)
-            or (log.is_sealed and finished >= log.end)
-        ):
-            self._close(key)
+        if log is None or destination is None:
             return None
+        finished = 0 if progress is None else progress.offset
         judged, late = self._judged.get(key, (0, 0))
         vouched = max(item.last_offset, judged) if late == log.late else item.last_offset
         extension = may_extend(log, item.target, vouched, known)
@@ -294,10 +302,12 @@ class OpenStreams(Struct):
         return max(shipped, self._shipped_elsewhere.get((file, target), 0))
 
     def _close(self, key: StreamId) -> None:
+        """A stream ends, and others of its target may go on."""
         self.items.pop(key, None)
         self._judged.pop(key, None)
         self._ready.pop(key, None)
         self._note_barrier(key, None)
+        self._ready.update(self._blocked.get(key[1], {}))
 
 
 def is_of_peer(error: RangeError) -> bool:

@@ -53,19 +53,19 @@ class Headers:
         )
         self.session = world.tserver()
 
-    def log(self, number: int, ages_s: Sequence[int], others: int = 0) -> str:
-        """A log with a block of two records at each age, and so many blocks of another table before each."""
+    def log(self, number: int, ages_s: Sequence[int], others: int = 0, older_s: int = 0) -> str:
+        """A log with a block of two records at each age; before each, blocks of another table that are older."""
         now_ms, offset, shares = self.world.clock.wall_ms(), 0, LogShares()
         writer = WalWriter.create(self.world.volume, self.world.name(self.session, number), FileHeader())
         for age_s in ages_s:
-            written = [(OTHER, "2")] * others + [(EAST, "1")]
-            for target, table_id in written:
+            written = [(OTHER, "2", age_s + older_s)] * others + [(EAST, "1", age_s)]
+            for target, table_id, block_age_s in written:
                 made = block(
                     Spec(
                         [b"a", b"b"],
                         block_targets=[BlockTarget(target, None)],
                         table_id=table_id,
-                        write_time_ms=now_ms - age_s * 1_000,
+                        write_time_ms=now_ms - block_age_s * 1_000,
                     ),
                     offset + 1,
                 )
@@ -196,6 +196,20 @@ def test_a_range_in_quarantine_has_the_age_of_its_first_block_after_a_new_master
     headers.cycle()
     written_ns = headers.shipping.times.ranges[log.encode(), EAST, 3]
     assert (headers.world.clock.boot_ns() - written_ns) / 1e9 == pytest.approx(400, abs=2)
+
+
+@pytest.mark.parametrize("is_place_known", [True, False])
+def test_a_range_in_quarantine_that_begins_with_another_table_has_the_age_of_its_own_first_block(
+    headers: Headers, is_place_known: bool
+) -> None:
+    log = headers.log(1, [500, 400], others=2, older_s=50)
+    first = next(iter(read_headers(headers.world.volume, log)))
+    blocks = BlockRange(1, 6, first.position if is_place_known else 0, 0)
+    key = RangeKey(log, EAST, 1)
+    headers.quarantine.ranges = {key: Quarantined(blocks, "invalid_input", "too long", headers.world.clock.wall_ms())}
+    headers.cycle()
+    written_ns = headers.shipping.times.ranges[log.encode(), EAST, 1]
+    assert (headers.world.clock.boot_ns() - written_ns) / 1e9 == pytest.approx(500, abs=2)
 
 
 def test_a_range_whose_header_is_damaged_is_as_old_as_its_quarantine_at_least(headers: Headers) -> None:

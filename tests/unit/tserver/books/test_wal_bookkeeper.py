@@ -57,6 +57,7 @@ def test_a_needed_offset_that_could_not_be_written_is_written_later(monkeypatch:
     keeper.before_append(WAL, [block(1)])
     keeper.start()
     keeper.synced(WAL, 1, 100)
+    keeper.answered()
     assert told.wait(LIMIT_S), "the master hears of it"
     keeper.close(LIMIT_S * 1000)
     assert table.failed.is_set()
@@ -85,12 +86,14 @@ def test_a_look_for_a_sealed_log_that_the_disk_refuses_ends_no_process(monkeypat
     keeper.opened(WAL, 77)
     keeper.before_append(WAL, [block(1)])
     keeper.synced(WAL, 1, 100)
+    keeper.answered()
     keeper.rolled(WAL, Seal(1, 100))
     later = "wal/s/2.wal"
     keeper.opened(later, 78)
     keeper.before_append(later, [block(1)])
     keeper.start()
     keeper.synced(later, 1, 100)
+    keeper.answered()
     assert told.wait(LIMIT_S), "the books thread goes on with the next log"
     keeper.close(LIMIT_S * 1000)
     assert volume.failed
@@ -122,6 +125,7 @@ def test_no_log_begins_while_the_books_do_not_answer_the_last_put(monkeypatch: p
     assert keeper.may_begin_log(), "nothing was asked yet"
     keeper.start()
     keeper.synced(WAL, 1, 100)
+    keeper.answered()
     assert table.asked.wait(LIMIT_S)
     assert not keeper.may_begin_log()
     table.away.clear()
@@ -148,5 +152,24 @@ def test_a_sync_tells_which_tables_have_more_durable_records() -> None:
             keeper.before_append(WAL, appended)
         number, _ = logs.news_since(number)
         keeper.synced(WAL, synced, 100 * synced)
+        keeper.answered()
         _, found = logs.news_since(number)
         assert {news.table for news in found} == tables, f"records up to {synced} became durable"
+
+
+def test_those_who_ship_a_log_hear_of_a_record_when_its_writer_is_answered() -> None:
+    keeper = keeper_of(MACHINE, MetadataModel(), SystemClock(), threading.Event(), [])
+    heard = list[int]()
+    keeper._own_logs.listen(lambda: heard.append(1))
+    keeper.opened(WAL, 77)
+    keeper.before_append(WAL, [block(1), block(2)])
+    keeper.synced(WAL, 1, 100)
+    assert not heard, "the writer waits for those who ship its record"
+    keeper.answered()
+    keeper.answered()
+    assert heard == [1]
+    keeper.synced(WAL, 2, 200)
+    keeper.rolled(WAL, Seal(2, 200))
+    found = keeper._own_logs.find(WAL)
+    assert found is not None
+    assert (found.end, found.is_sealed) == (2, True), "a record at the end of a log is not told"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import queue
 from concurrent.futures import Future
 from pathlib import Path
 
@@ -65,6 +66,17 @@ def test_without_its_sync_the_order_is_broken(tmp_path: Path) -> None:
         pytest.raises(AssertionError, match="in another order than write, sync, fence"),
     ):
         check_sync_order(tmp_path)
+
+
+def test_writers_are_answered_before_others_hear_of_their_records(tmp_path: Path) -> None:
+    """Those who ship a record begin at once, and a writer would wait for them."""
+    heard: queue.Queue[bool] = queue.Queue()
+    with bench(tmp_path, NO_BACKGROUND) as b:
+        with b.ops.hold("fdatasync"):
+            future = b.committer.submit(b.write(b"a"))
+            b.journal.wait_for(">fdatasync")
+            b.listener.on_answers = lambda: heard.put(future.done())
+        assert heard.get(timeout=PATIENCE_S)
 
 
 def test_sync_is_acknowledged_only_after_fdatasync(tmp_path: Path) -> None:

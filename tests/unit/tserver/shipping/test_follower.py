@@ -559,3 +559,18 @@ def test_lines_of_a_stream_that_join_are_one() -> None:
         ("other", 1, 2, 2),
         ("w", 7, 9, 0),
     ], "an error ends a line"
+
+
+def test_a_run_ships_what_a_task_left_behind_when_it_ended(scene: Scene) -> None:
+    run = scene.open()
+    scene.logs.note_end(LOG, 9)
+    r = scene.one(run)
+    lane = scene.worker._lanes["east"]
+    follower = lane._follower
+    assert follower is not None
+    assert follower._out is not None
+    with lane._lock:  # its results are here, and its next poll is not
+        follower._settle(follower._out, {0: replace(acked(r, 5), range_id=0)}, "")
+    scene.replay.endings[run].put("its process was killed")
+    scene.wait_finished(9)
+    assert [r.first for r in scene.replay.runs[-1]] == [6], "the rest waits for a task"

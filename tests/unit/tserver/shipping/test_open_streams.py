@@ -388,6 +388,15 @@ def test_all_streams_of_a_log_go_to_its_seal_at_once() -> None:
     assert not scene.streams.items, "a log that is sealed and shipped has streams"
 
 
+def test_a_barrier_is_passed_when_the_books_say_that_the_log_before_is_shipped() -> None:
+    scene = Scene()
+    scene.logs.note_seal(LOG, 9)
+    scene.write(NEXT, 3, Barrier(1, LOG, 9))
+    assert scene.due() == [(LOG, 1, 9)]
+    scene.plan.remember((LOG, EAST, ""), StreamProgress(9, 9))
+    assert scene.due() == [(NEXT, 1, 3)], "no run ships the log before, and the next one waits for it"
+
+
 def test_a_barrier_on_an_own_log_ends_with_that_log() -> None:
     scene = Scene()
     scene.logs.note_seal(LOG, 9)
