@@ -217,8 +217,7 @@ def encrypted(server: ZooKeeperServer, context: ssl.SSLContext) -> Iterator[int]
                     return
                 continue
             inner = socket.create_connection((host, int(port)))
-            for source, sink in ((secure, inner), (inner, secure)):
-                threading.Thread(target=pump, args=(source, sink), daemon=True).start()
+            threading.Thread(target=forward, args=(secure, inner), daemon=True).start()
 
     threading.Thread(target=serve, daemon=True).start()
     try:
@@ -228,17 +227,22 @@ def encrypted(server: ZooKeeperServer, context: ssl.SSLContext) -> Iterator[int]
         listener.close()
 
 
+def forward(caller: socket.socket, server: socket.socket) -> None:
+    """Until one of them ends. Both are closed when no thread uses them: TLS goes on with the number of a descriptor."""
+    back = threading.Thread(target=pump, args=(server, caller), daemon=True)
+    with caller, server:
+        back.start()
+        pump(caller, server)
+        back.join()
+
+
 def pump(source: socket.socket, sink: socket.socket) -> None:
-    try:
+    with suppress(OSError):
         while data := source.recv(65536):
             sink.sendall(data)
-    except OSError:
-        return
-    finally:
-        for each in (source, sink):
-            with suppress(OSError):
-                each.shutdown(socket.SHUT_RDWR)
-            each.close()
+    for each in (source, sink):
+        with suppress(OSError):
+            socket.socket.shutdown(each, socket.SHUT_RDWR)
 
 
 def test_a_store_behind_tls_is_opened_with_its_ca_alone(zookeeper: ZooKeeperServer, tmp_path: Path) -> None:

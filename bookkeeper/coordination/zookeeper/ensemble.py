@@ -24,6 +24,7 @@ from kazoo.exceptions import (
     NodeExistsError,
     NoNodeError,
     RolledBackError,
+    WriterNotClosedException,
 )
 from kazoo.exceptions import RuntimeInconsistency as NotReachedError
 from kazoo.handlers.threading import KazooTimeoutError, SequentialThreadingHandler
@@ -394,5 +395,9 @@ def new_client(access: Access, call_ms: int) -> KazooClient:
 
 def close(client: KazooClient) -> None:
     """End a client, connected or not."""
-    client.stop()
+    try:
+        client.stop()
+    except WriterNotClosedException as error:  # its thread waits for a name server, and ends after that
+        LOG.warning("a connection to ZooKeeper could not be ended yet: %s", error)
+        return
     client.close()
