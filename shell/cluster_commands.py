@@ -41,6 +41,13 @@ from shell.parameters import DIRECTORY, INT_COUNT, PORT, key_value
     help="hbase+zk://ZK:PORT,ZK:PORT/PREFIX, hbase://HOST:PORT/PREFIX or sqlite:///FILE.",
 )
 @click.option(
+    "--zookeeper-password",
+    "password_file",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="File, mode 0600, with the password of coordination.user; init copies it to the secrets.",
+)
+@click.option(
     "--set", "overrides", type=key_value, multiple=True, metavar="SECTION.KEY=VALUE", help="Further settings."
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
@@ -52,6 +59,7 @@ def init(
     master_port: int | None,
     tservers: int,
     metadata_url: str | None,
+    password_file: Path | None,
     overrides: tuple[tuple[str, str], ...],
     as_json: bool,
 ) -> None:
@@ -70,7 +78,9 @@ def init(
         if name is None:
             raise click.UsageError("a new cluster needs --name NAME, a host of an existing one --join CLUSTER")
         own_host = {} if host is None else {"host.name": host}
-        settings = init_cluster(directory, name, master_port, tservers, metadata_url, {**own_host, **further})
+        settings = init_cluster(
+            directory, name, master_port, tservers, metadata_url, {**own_host, **further}, password_file
+        )
         text = f"cluster {name} made in {settings.directory}; its quorum is {settings.master.address}"
     Output(as_json).result(f"{text}; start it: bookkeeper standalone {directory}", _init_record(settings))
 

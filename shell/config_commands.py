@@ -21,6 +21,7 @@ from bookkeeper.errors import BookkeeperError, RefusedError
 from bookkeeper.metadata.flight import LAST_RETRY_MS
 from bookkeeper.security.exposure import refuse_plaintext
 from bookkeeper.standalone.books import REQUEST_MS, RETRY_MS, check_books, check_writes
+from bookkeeper.standalone.directory import refuse_missing_secrets
 from bookkeeper.standalone.hbase.books_table import DURABILITY, FSYNC, check_settings_of_table, table_settings
 from bookkeeper.standalone.hbase.gateway import gateway_for
 from shell.failures import ExitCode
@@ -83,9 +84,12 @@ def check_exposure(settings: Settings) -> list[Problem]:
 
 def check_stores(settings: Settings) -> list[Problem]:
     """Problems of the stores that the settings name, as a process finds them at its start; they may be in use."""
-    if not (settings.coordination_dir / COORDINATION_FILE).is_file():
-        reason = f"there is no coordination store in {settings.coordination_dir}"
+    embedded = settings.coordination_dir
+    if embedded is not None and not (embedded / COORDINATION_FILE).is_file():
+        reason = f"there is no coordination store in {embedded}"
         return [_problem(settings, "coordination.url", reason, "restore the directory of the cluster")]
+    if embedded is None and (problem := check_zookeeper(settings)) is not None:
+        return [problem]
     request_ms = REQUEST_MS if settings.hbase_quorum else RETRY_MS  # a gateway that starts now is slow at first
     try:
         with gateway_for(settings, SystemClock()), closing(open_coordination(settings)) as coordination:
@@ -95,6 +99,17 @@ def check_stores(settings: Settings) -> list[Problem]:
         reason, _, step = error.message.partition("; ")
         return [_problem(settings, "metadata.url", reason, step or "make the store answer")]
     return []
+
+
+def check_zookeeper(settings: Settings) -> Problem | None:
+    """The problem of a store in ZooKeeper, as a start finds it; None when there is none."""
+    try:
+        refuse_missing_secrets(settings)
+        open_coordination(settings).close()
+    except BookkeeperError as error:
+        reason, _, step = error.message.rpartition(": ")
+        return _problem(settings, "coordination.url", reason, step)
+    return None
 
 
 def check_table(settings: Settings) -> tuple[list[Problem], str]:

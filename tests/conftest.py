@@ -16,6 +16,7 @@ from tests.support.fixtures import (
     hbase_to_kill,
     spark,
     west,
+    zookeeper,
 )
 
 # No deadline: a slow machine is no failure. A failing example is printed so that it can be run again.
@@ -33,6 +34,7 @@ __all__ = [
     "hbase_to_kill",
     "spark",
     "west",
+    "zookeeper",
 ]
 
 

@@ -62,14 +62,43 @@ def hbase_quorum(url: str) -> str:
     return url.removeprefix(OWN_GATEWAY).partition("/")[0] if url.startswith(OWN_GATEWAY) else ""
 
 
+COORDINATION_URL = r"^(embedded:.+|zk://[^/\s@]+(/[A-Za-z0-9_-][A-Za-z0-9._-]*)+)\Z"
+"""An address of a coordination store. It has no place for a password."""
+
+
 class CoordinationSettings(Section, frozen=True):
     """Sessions, leadership and the shared configuration tree."""
 
-    url: Annotated[str, Meta(pattern=r"^embedded:.+\Z", description="embedded:DIRECTORY")] = setting(
+    url: Annotated[
+        str, Meta(pattern=COORDINATION_URL, description="embedded:DIRECTORY or zk://HOST:PORT[,HOST:PORT...]/ROOT")
+    ] = setting(
         "embedded:coordination",
-        "embedded:DIRECTORY (relative to the cluster's directory): all processes of the cluster on one machine",
-        "the only kind there is",
+        "embedded:DIRECTORY (relative to the cluster's directory): all processes of the cluster on one machine; "
+        "zk://HOST:PORT,HOST:PORT/ROOT: nodes below ROOT in a ZooKeeper ensemble",
+        "one machine needs no other service",
     )
+    store_id: str = setting(
+        "",
+        "Id that init gave to the root in ZooKeeper; a process refuses a root with another one",
+        "an embedded store has none",
+    )
+    user: str = setting(
+        "",
+        "User of ZooKeeper (SASL with DIGEST-MD5), who alone may open the nodes; the password is in "
+        "secrets/zookeeper.password of the cluster's directory, mode 0600; empty: none, and everybody who reaches "
+        "ZooKeeper may change the cluster",
+        "an embedded store is a file",
+    )
+    tls_ca: str = setting(
+        "",
+        "PEM file of the CA that signed ZooKeeper's certificates, which are for its addresses; empty: no TLS to "
+        "ZooKeeper",
+        "ZooKeeper has none unless it is set up",
+    )
+    tls_certificate: str = setting(
+        "", "PEM file of a certificate to show to ZooKeeper", "ZooKeeper asks for one only if it is set up to"
+    )
+    tls_key: str = setting("", "PEM file of that certificate's key, mode 0600", "there is no certificate")
     session_lease_ms: Millis = setting(
         8_000,
         "Time without a renewal until a process that still exists counts as dead",
@@ -94,6 +123,10 @@ class CoordinationSettings(Section, frozen=True):
         """Raise ValueError when values do not go together."""
         if self.session_renew_ms * 3 > self.session_lease_ms:
             raise ValueError("session_renew_ms must be at most a third of session_lease_ms")
+        if bool(self.tls_certificate) != bool(self.tls_key) or (self.tls_key and not self.tls_ca):
+            raise ValueError("tls_certificate and tls_key go together, and with tls_ca")
+        if (self.user or self.tls_ca or self.store_id) and not self.url.startswith("zk:"):
+            raise ValueError("store_id, user and tls_ca are for a url that begins with zk://")
 
 
 Memory = Annotated[int, Meta(ge=0, le=2**40, extra=unit("bytes"))]
@@ -420,9 +453,15 @@ class Settings(Sections, frozen=True, kw_only=True):
         return hbase_quorum(self.metadata.url)
 
     @property
-    def coordination_dir(self) -> Path:
-        """Directory of the embedded coordination store."""
-        return self.cluster_directory / self.coordination.url.removeprefix("embedded:")
+    def coordination_dir(self) -> Path | None:
+        """Directory of the embedded coordination store; None when the store is elsewhere."""
+        scheme, _, place = self.coordination.url.partition(":")
+        return self.cluster_directory / place if scheme == "embedded" else None
+
+    @property
+    def leases_dir(self) -> Path:
+        """Directory of the lease files of this host's processes, when the coordination store is elsewhere."""
+        return self.directory / "run" / "sessions"
 
     @property
     def wal_dir(self) -> Path:

@@ -15,8 +15,6 @@ import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from msgspec import Struct
-
 from bookkeeper.clock import Clock, SystemClock
 from bookkeeper.config.sections import CoordinationSettings
 from bookkeeper.coordination.coordination_protocol import Candidacy, Leader, Session, SessionInfo, Versioned
@@ -26,9 +24,10 @@ from bookkeeper.coordination.embedded_candidacies import (
     read_version,
     set_candidacies,
 )
-from bookkeeper.coordination.embedded_session import EmbeddedSession, read_lease
+from bookkeeper.coordination.embedded_session import EmbeddedSession
 from bookkeeper.coordination.embedded_store import EmbeddedStore, increment
 from bookkeeper.coordination.lease import is_dead, silent_ms
+from bookkeeper.coordination.lease_file import SessionProcess, read_boot_id, read_lease
 from bookkeeper.errors import (
     ConflictError,
     InvalidInputError,
@@ -45,25 +44,8 @@ _SESSION_SERIAL = "session"
 _NUMBERS = "number/"
 
 
-def read_boot_id() -> str:
-    """The id of this boot of the machine."""
-    return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
-
-
 def _random_suffix() -> str:
     return secrets.token_hex(4)
-
-
-class SessionProcess(Struct, frozen=True):
-    """The process of a session, the session's file, and the end of its latest lease (boot clock, ns). ``damage`` is the
-    damage of the file ("" = none); ``expires_ns`` is then the latest possible end.
-    """
-
-    session_id: str
-    pid: int
-    path: Path
-    expires_ns: int
-    damage: str = ""
 
 
 class EmbeddedCoordination:

@@ -85,6 +85,9 @@ FATE_THREADS = 6
 SESSIONS_POLL_MS = 200
 """ms between reads of the sessions: the delay beyond its lease until a dead tserver is noticed."""
 
+REMOTE_SESSIONS_POLL_MS = 500
+"""The same where the coordination store is not on this machine: each read is a call."""
+
 
 class GarbageCollection(Struct, frozen=True):
     """The collectors: of files that have marks, and of segments that no tablet names."""
@@ -256,7 +259,9 @@ class Leadership(Struct):
     def _watch_sessions(self) -> None:
         known: frozenset[tuple[str, bool]] = frozenset()
         replays: frozenset[str] = frozenset()
-        while not self.clock.wait(self._stop, SESSIONS_POLL_MS):
+        is_embedded = self.settings.coordination_dir is not None
+        poll_ms = SESSIONS_POLL_MS if is_embedded else REMOTE_SESSIONS_POLL_MS
+        while not self.clock.wait(self._stop, poll_ms):
             with self._recorded("recovery"):
                 recovered = self.cycle.recovery.run_once()
                 self.cycle.placement.leaders.watch()

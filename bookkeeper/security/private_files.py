@@ -47,7 +47,7 @@ def _paths(settings: Settings, database: Path | None) -> Iterator[Path]:
     if home.is_dir() and is_open(home.stat().st_mode):
         yield home
         yield from sorted(path for path in home.iterdir() if path.name != SECRETS_DIR)
-    stores = [settings.coordination_dir]
+    stores = [] if settings.coordination_dir is None else [settings.coordination_dir]
     if database is not None:
         stores += [database.with_name(database.name + journal) for journal in _JOURNALS]
     yield from (path for path in stores if home not in path.parents)

@@ -99,6 +99,10 @@ class SecretStore:
         """Every secret with its file: the cluster's own first, then those for peers."""
         return (*self._stored(""), *self._stored("from"), *self._stored("to"))
 
+    def missing(self) -> list[str]:
+        """The holders of those of the cluster's own secrets that are missing."""
+        return [holder for kind, holder in OWN_HOLDERS.items() if not self.file_of(kind).exists()]
+
     # ---- changes
 
     def complete(self, cluster: str, instance_id: str) -> list[str]:

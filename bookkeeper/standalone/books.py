@@ -101,10 +101,13 @@ def refuse_lost_coordination(settings: Settings, config: ClusterConfig, books_ro
     """Raise CorruptionError when the coordination store is missing or empty but its books were used, RefusedError when
     it is an older copy. ``stored_round`` is the round in the coordination store.
     """
-    store = settings.coordination_dir / COORDINATION_FILE
+    embedded = settings.coordination_dir
+    store = settings.coordination.url if embedded is None else embedded / COORDINATION_FILE
     if config.instance is None and books_round:
         reason = f"it is missing or empty, but its books in {settings.metadata_url} were used"
-        raise damaged(store, "coordination store", reason)
+        if embedded is not None:
+            raise damaged(embedded / COORDINATION_FILE, "coordination store", reason)
+        raise CorruptionError(f"the coordination store {store} is damaged: {reason}; stop the cluster and restore it")
     if is_ahead(books_round, stored_round):
         raise RefusedError(
             f"the coordination store {store} is an older copy: its round is {stored_round}, and the round of the "

@@ -12,19 +12,22 @@ from __future__ import annotations
 import json
 import logging
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
-from bookkeeper.clock import SystemClock
+from msgspec.structs import replace
+
+from bookkeeper.clock import Clock, SystemClock
 from bookkeeper.config.file import SETTINGS_FILE, new_settings, write_settings
 from bookkeeper.config.sections import Settings, hbase_quorum
 from bookkeeper.coordination.config_changes import register_instance
 from bookkeeper.coordination.config_tree import Instance
-from bookkeeper.coordination.connect import open_coordination
+from bookkeeper.coordination.connect import keep_password, make_zookeeper, open_coordination, remove_zookeeper
 from bookkeeper.coordination.embedded import COORDINATION_FILE
 from bookkeeper.coordination.fixed_election import agree_on_election, replace_election
 from bookkeeper.coordination.host_names import claim_name, place_of
-from bookkeeper.errors import ExistsError, InvalidInputError
+from bookkeeper.errors import ExistsError, InvalidInputError, NotFoundError
 from bookkeeper.metadata.opening import sqlite_path
 from bookkeeper.security.file_roots import private_roots
 from bookkeeper.security.private_files import DIRECTORY_MODE, tighten
@@ -40,6 +43,9 @@ LOG = logging.getLogger(__name__)
 
 MONITOR_PORT = "monitor.port"
 
+ZOOKEEPER_LEASE_MS = 15_000
+"""Lease of a new cluster in ZooKeeper: three renewals may go without an answer while its servers elect a leader."""
+
 NOTE = Path("run") / "directory"
 """The inode and the path of the directory at its last start, and when the directory and this file were born."""
 
@@ -51,14 +57,16 @@ def init_cluster(
     tservers: int = 1,
     metadata_url: str | None = None,
     overrides: Mapping[str, object] | None = None,
+    password_file: Path | None = None,
 ) -> Settings:
     """Make a cluster in ``directory`` and return its settings. ``overrides`` are further settings by dotted name.
     Chooses a free port for the master without ``master_port``, and for the monitor unless ``overrides`` has one.
+    ``password_file`` has the password of ``coordination.user``, and is copied to the secrets.
 
     Changes nothing when it raises InvalidInputError (a bad value, or an unusable directory, such as one of another
-    user), ExistsError (the directory has a cluster or any other entry, or the metadata table belongs to a cluster),
-    NotFoundError (no Java or no jars for the gateway to the books), or TransientError (the metadata store does not
-    answer).
+    user), ExistsError (the directory has a cluster or any other entry, the metadata table belongs to a cluster, or the
+    root in ZooKeeper is there), NotFoundError (no Java or no jars for the gateway to the books, no node above that
+    root), RefusedError (ZooKeeper refuses the user), or TransientError (a store does not answer).
     """
     home = Path(directory).absolute()
     _refuse_used_directory(home)
@@ -70,48 +78,94 @@ def init_cluster(
         master_port=free_port if master_port is None else master_port,
         tservers=tservers,
         metadata_url=metadata_url,
-        overrides={MONITOR_PORT: monitor_port, **own_gateway, **(overrides or {})},
+        overrides={MONITOR_PORT: monitor_port, **own_gateway, **_lease_of(overrides or {}), **(overrides or {})},
     )
     if settings.host.cluster:
         raise InvalidInputError("host.cluster is for a host that joins a cluster: bookkeeper init DIR --join CLUSTER")
     _refuse_missing_directory(settings)
     _refuse_other_entries(home, sqlite_path(settings.metadata_url))
     try:
-        with gateway_for(settings, SystemClock()):
+        clock = SystemClock()
+        with gateway_for(settings, clock), _new_store(settings, clock, password_file) as settings:
             make_books(settings)
             write_settings(settings)
-            complete_cluster(settings)
+            keep_password(settings, password_file)
+            complete_cluster(settings, is_new=True)
     except OSError as error:
         raise InvalidInputError(f"{home} can't hold a cluster ({error.strerror}); choose another directory") from error
     return settings
 
 
-def complete_cluster(settings: Settings, *, alone: bool = True) -> list[str]:
+def _lease_of(overrides: Mapping[str, object]) -> Mapping[str, object]:
+    """The lease of a new cluster in ZooKeeper, which has to outlast an election of ZooKeeper's own."""
+    is_embedded = not str(overrides.get("coordination.url", "")).startswith("zk:")
+    return {} if is_embedded else {"coordination.session_lease_ms": ZOOKEEPER_LEASE_MS}
+
+
+@contextmanager
+def _new_store(settings: Settings, clock: Clock, password_file: Path | None) -> Iterator[Settings]:
+    """Make the root of a new cluster in ZooKeeper, and yield the settings that name it; an embedded store is made when
+    it is opened. When the settings are not written in the end, the root is removed.
+    """
+    if settings.coordination_dir is not None:
+        yield settings
+        return
+    store_id = make_zookeeper(settings, clock, password_file)
+    settings = replace(settings, coordination=replace(settings.coordination, store_id=store_id))
+    try:
+        yield settings
+    except BaseException:
+        if not (settings.directory / SETTINGS_FILE).exists():
+            remove_zookeeper(settings, clock, password_file)
+        raise
+
+
+def complete_cluster(settings: Settings, *, alone: bool = True, is_new: bool = False) -> list[str]:
     """Make missing directories, secrets and the records of instance and host, and check the stores. ``alone``: no
     process uses the stores meanwhile, so they are repaired, too, and checked cell by cell, and the election of these
     settings is from now on that of the cluster. Never creates books. Returns lines for the operator of a cluster that
     was there before: its secrets were missing, or it is a copy.
 
-    Raises as :func:`check_books`, :func:`claim_name` and :func:`agree_on_election`.
+    With a store in ZooKeeper hosts of other machines may run, and a host may be alone in its own directory. So only
+    ``init`` (``is_new``) makes secrets then, and fixes the election.
+
+    Raises as :func:`check_books`, :func:`claim_name` and :func:`agree_on_election`; NotFoundError for secrets that are
+    missing and can't be made.
     """
+    is_embedded = settings.coordination_dir is not None
+    may_make = is_embedded or is_new
+    if not may_make:
+        refuse_missing_secrets(settings)
+        open_coordination(settings).close()  # before anything is changed
     if alone:
         make_stores_durable(settings)
         check_journals(settings)
     close_to_others(settings)
     for path in (settings.wal_dir, settings.tables_dir, settings.logs_dir, *private_roots(settings)):
         path.mkdir(mode=DIRECTORY_MODE, parents=True, exist_ok=True)
-    made = SecretStore(settings.cluster_directory).complete(settings.instance.name, settings.instance.instance_id)
+    secrets = SecretStore(settings.cluster_directory)
+    made = secrets.complete(settings.instance.name, settings.instance.instance_id) if may_make else []
     copy = _noted_copy(settings.directory)
     coordination = open_coordination(settings)
     try:
         check_books(settings, coordination, thoroughly=alone)
         register_instance(coordination, Instance(settings.instance.instance_id, settings.instance.name))
         claim_name(coordination, settings.host.name, place_of(settings.directory, settings.cluster_directory))
-        fix_election = replace_election if alone else agree_on_election
+        fix_election = replace_election if alone and may_make else agree_on_election
         fix_election(coordination, settings.replicas.election)
     finally:
         coordination.close()
     return [line for line in (_made_line(settings, made), copy) if line]
+
+
+def refuse_missing_secrets(settings: Settings) -> None:
+    """Raise NotFoundError when one of the cluster's own secrets is missing."""
+    store = SecretStore(settings.cluster_directory)
+    if missing := store.missing():
+        raise NotFoundError(
+            f"{store.directory} lacks the secrets of {', '.join(missing)}, and a start makes none where other hosts "
+            "may have them: restore this directory from a backup"
+        )
 
 
 def _made_line(settings: Settings, made: Sequence[str]) -> str:
@@ -174,10 +228,14 @@ def _read_note(note: Path) -> dict[str, object] | None:
 
 def make_stores_durable(settings: Settings) -> None:
     """Make both SQLite files durable, see :func:`make_durable`, and log each repair. Raises OSError."""
-    for path in (settings.coordination_dir / COORDINATION_FILE, sqlite_path(settings.metadata_url)):
+    for path in (_coordination_file(settings), sqlite_path(settings.metadata_url)):
         if path is not None:
             for file in make_durable(path):
                 LOG.warning("the disk lacked a part of %s; the file was written again", file)
+
+
+def _coordination_file(settings: Settings) -> Path | None:
+    return None if settings.coordination_dir is None else settings.coordination_dir / COORDINATION_FILE
 
 
 def close_to_others(settings: Settings) -> list[Path]:
@@ -190,10 +248,13 @@ def close_to_others(settings: Settings) -> list[Path]:
 
 def check_journals(settings: Settings) -> None:
     """Check the write-ahead files before SQLite opens them. Raises CorruptionError."""
-    check_journal(settings.coordination_dir / COORDINATION_FILE, "coordination store")
-    path = sqlite_path(settings.metadata_url)
-    if path is not None:
-        check_journal(path, "metadata table")
+    stores = (
+        (_coordination_file(settings), "coordination store"),
+        (sqlite_path(settings.metadata_url), "metadata table"),
+    )
+    for path, title in stores:
+        if path is not None:
+            check_journal(path, title)
 
 
 def _refuse_used_directory(home: Path) -> None:

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from msgspec import Struct, field
 
-from bookkeeper.coordination.embedded import SessionProcess
+from bookkeeper.coordination.lease_file import SessionProcess
 
 LOG = logging.getLogger(__name__)
 

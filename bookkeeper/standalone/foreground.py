@@ -10,7 +10,10 @@ from typing import TypeVar
 
 from bookkeeper.clock import Clock, SystemClock
 from bookkeeper.config.sections import Settings
+from bookkeeper.coordination.connect import leases_of, open_zookeeper
 from bookkeeper.coordination.embedded import EmbeddedCoordination
+from bookkeeper.coordination.host_leases import HostLeases
+from bookkeeper.coordination.lease_file import SessionProcess
 from bookkeeper.errors import BookkeeperError, InvalidInputError, TransientError, unavailable
 from bookkeeper.runtime.threads import guarded_thread
 from bookkeeper.security.exposure import refuse_plaintext
@@ -29,6 +32,8 @@ LOG = logging.getLogger(__name__)
 STOP_TIMEOUT_MS = 10_000
 RETRY_INTERVAL_MS = 1_000
 DISK_CHECK_INTERVAL_MS = 1_000
+SESSION_CHECK_INTERVAL_MS = 100
+"""Time between two looks for processes that are gone; a look reads a few small files."""
 
 
 def run_standalone(settings: Settings, report: Callable[[str], None]) -> None:
@@ -68,7 +73,12 @@ def run_standalone(settings: Settings, report: Callable[[str], None]) -> None:
             threads += keep_gateway(host, report_safely, clock, stop)
             if _can_run(host, supervisor, report_safely):
                 hosts.append(host)
-        for name, task in (("readiness", _announce), ("fence", _fence), ("space", _watch_space)):
+        tasks = [("readiness", _announce), ("fence", _fence), ("space", _watch_space)]
+        if settings.coordination_dir is None:
+            tasks.append(("session ends", _end_sessions))
+            for host in hosts:
+                leases_of(host, clock).clear()
+        for name, task in tasks:
             threads.append(guarded_thread(name, partial(task, hosts, report_safely, clock, stop)))
             threads[-1].start()
         supervisor.run()
@@ -151,14 +161,15 @@ def retry_until(
 
 def _watch_space(hosts: Sequence[Settings], report: Callable[[str], None], clock: Clock, stop: threading.Event) -> None:
     settings = hosts[0]
-    directories = (
+    directories = [
         *(host.directory for host in hosts),
         settings.wal_dir,
         settings.tables_dir,
-        settings.coordination_dir,
         settings.logs_dir,
-    )
-    watch = SpaceWatch(directories, settings.tserver.disk_reserve_bytes, report)
+    ]
+    if settings.coordination_dir is not None:
+        directories.append(settings.coordination_dir)
+    watch = SpaceWatch(tuple(directories), settings.tserver.disk_reserve_bytes, report)
     watch.run_once()
     while not clock.wait(stop, DISK_CHECK_INTERVAL_MS):
         watch.run_once()
@@ -166,16 +177,60 @@ def _watch_space(hosts: Sequence[Settings], report: Callable[[str], None], clock
 
 def _fence(hosts: Sequence[Settings], report: Callable[[str], None], clock: Clock, stop: threading.Event) -> None:
     settings = hosts[0]
+    if settings.coordination_dir is None:
+        leases = [leases_of(host, clock) for host in hosts]
+        _fence_processes(settings, lambda: processes_of(leases), report, clock, stop)
+        return
     open_store = partial(EmbeddedCoordination, settings.coordination_dir, settings.coordination, clock)
     coordination = retry_until(stop, open_store, report, clock, BookkeeperError)
     if coordination is None:
         return
-    fence = Fence(coordination.processes, settings.coordination.session_margin_ms * 1_000_000, report)
     try:
-        while not clock.wait(stop, settings.coordination.session_renew_ms):
-            retry_until(stop, lambda: fence.run_once(clock.boot_ns()), report, clock, BookkeeperError)
+        _fence_processes(settings, coordination.processes, report, clock, stop)
     finally:
         coordination.close()
+
+
+def _fence_processes(
+    settings: Settings,
+    read_processes: Callable[[], list[SessionProcess]],
+    report: Callable[[str], None],
+    clock: Clock,
+    stop: threading.Event,
+) -> None:
+    fence = Fence(read_processes, settings.coordination.session_margin_ms * 1_000_000, report)
+    while not clock.wait(stop, settings.coordination.session_renew_ms):
+        retry_until(stop, lambda: fence.run_once(clock.boot_ns()), report, clock, BookkeeperError)
+
+
+def processes_of(leases: Sequence[HostLeases]) -> list[SessionProcess]:
+    """The processes of these hosts that hold a lease file."""
+    return [process for one in leases for process in one.processes()]
+
+
+def _end_sessions(
+    hosts: Sequence[Settings], report: Callable[[str], None], clock: Clock, stop: threading.Event
+) -> None:
+    """End the sessions of processes that are gone, so that nobody waits for the end of their lease."""
+    settings = hosts[0]
+    coordination = retry_until(stop, partial(open_zookeeper, settings, clock), report, clock, BookkeeperError)
+    if coordination is None:
+        return
+    try:
+        while not clock.wait(stop, SESSION_CHECK_INTERVAL_MS):
+            for leases in [leases_of(host, clock) for host in hosts]:
+                end = partial(end_abandoned, leases, coordination.end_session)
+                retry_until(stop, end, report, clock, BookkeeperError)
+    finally:
+        coordination.close()
+
+
+def end_abandoned(leases: HostLeases, end_session: Callable[[str], None]) -> None:
+    """End the sessions of the host's processes that are gone, and remove their files. Raises UnavailableError."""
+    for path in leases.abandoned():
+        if session_id := leases.session_of(path):
+            end_session(session_id)
+        path.unlink(missing_ok=True)
 
 
 def _announce(hosts: Sequence[Settings], report: Callable[[str], None], clock: Clock, stop: threading.Event) -> None:

@@ -16,7 +16,7 @@ from bookkeeper.coordination.config_changes import next_count
 from bookkeeper.coordination.coordination_protocol import Coordination
 from bookkeeper.errors import ConflictError, InvalidInputError, LeaseLostError, RefusedError
 from bookkeeper.model import HostIdentity
-from tests.support.coordination_process import LEASE_MS, MARGIN_MS, STORES, CoordinationProcess
+from tests.support.coordination_process import LEASE_MS, MARGIN_MS, STORES, CoordinationProcess, new_store
 
 
 @dataclass
@@ -35,7 +35,7 @@ class Site:
 
 @pytest.fixture(params=list(STORES))
 def site(request: pytest.FixtureRequest, tmp_path: Path) -> Site:
-    return Site(request.param, str(tmp_path / "coordination"))
+    return Site(request.param, new_store(request.param, request, tmp_path))
 
 
 @pytest.fixture

@@ -20,7 +20,7 @@ from bookkeeper.master.replicas.election import LeaderElection, NewestState, can
 from bookkeeper.master.replicas.held_states import HeldState, HeldStates
 from bookkeeper.metadata.values import JOINING, VOTER, ReplicaCell, ReplicaRole
 from bookkeeper.model import HostIdentity
-from tests.support.coordination_process import STORES
+from tests.support.coordination_process import STORES, new_store
 from tests.support.faults import fault
 
 KEY = ("1", "t-00000")
@@ -101,7 +101,7 @@ def hosts(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Electorate
     if request.param == "master":
         yield Asked()
         return
-    coordination = STORES[request.param](str(tmp_path / "coordination"))
+    coordination = STORES[request.param](new_store(request.param, request, tmp_path))
     yield Standing(coordination)
     coordination.close()
 
@@ -191,7 +191,7 @@ def test_before_the_first_state_a_voter_that_has_said_nothing_may_lead(hosts: El
 @pytest.fixture(params=list(STORES))
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Coordination]:
     """One store."""
-    coordination = STORES[request.param](str(tmp_path / "coordination"))
+    coordination = STORES[request.param](new_store(request.param, request, tmp_path))
     yield coordination
     coordination.close()
 

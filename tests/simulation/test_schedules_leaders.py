@@ -156,7 +156,7 @@ def _coordination_store_lost(world: World) -> tuple[str, TargetKey, Master]:
     table = world.coordination.get(table_path("1"))
     assert table is not None
     world.coordination.close()
-    shutil.rmtree(world.settings.coordination_dir)
+    shutil.rmtree(world.settings.directory / "coordination")
     world.coordination = open_coordination(world.settings)
     world.define("east")
     world.coordination.put(table_path("1"), table.value)

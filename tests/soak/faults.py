@@ -274,7 +274,7 @@ class Faults:
 
 
 def _session_of(cluster: Cluster, pid: int) -> str | None:
-    coordination = EmbeddedCoordination(cluster.settings.coordination_dir, cluster.settings.coordination)
+    coordination = EmbeddedCoordination(cluster.settings.directory / "coordination", cluster.settings.coordination)
     try:
         return session_of(coordination, pid)
     finally:
@@ -283,7 +283,7 @@ def _session_of(cluster: Cluster, pid: int) -> str | None:
 
 def _has_session(process: psutil.Process, settings: Settings) -> bool:
     """Whether the process holds a session of its cluster: it has the session's file open to renew it."""
-    directory = f"{settings.coordination_dir}/sessions/"
+    directory = f"{settings.directory}/coordination/sessions/"
     try:
         return any(file.path.startswith(directory) and file.mode == "r+" for file in process.open_files())
     except psutil.Error:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import secrets
 import signal
 import sqlite3
 import subprocess
@@ -15,26 +16,63 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Self
 
+import pytest
+from msgspec.structs import replace
+
+from bookkeeper.clock import SystemClock
 from bookkeeper.config.sections import CoordinationSettings
 from bookkeeper.coordination.config_changes import next_count
 from bookkeeper.coordination.coordination_protocol import Coordination
 from bookkeeper.coordination.embedded import EmbeddedCoordination
+from bookkeeper.coordination.host_leases import HostLeases
+from bookkeeper.coordination.zookeeper.access import Access
+from bookkeeper.coordination.zookeeper.url import parse_url
+from bookkeeper.coordination.zookeeper.zookeeper import ZooKeeperCoordination, make_root
+from tests.support.zookeeper import ZooKeeperServer
 
 LEASE_MS, RENEW_MS, MARGIN_MS = 900, 100, 200
+CALL_MS = 1_000
+
+
+SETTINGS = CoordinationSettings(session_lease_ms=LEASE_MS, session_renew_ms=RENEW_MS, session_margin_ms=MARGIN_MS)
 
 
 def open_embedded(directory: str) -> Coordination:
-    settings = CoordinationSettings(session_lease_ms=LEASE_MS, session_renew_ms=RENEW_MS, session_margin_ms=MARGIN_MS)
-    return EmbeddedCoordination(Path(directory), settings)
+    return EmbeddedCoordination(Path(directory), SETTINGS)
 
 
-STORES: dict[str, Callable[..., Coordination]] = {"embedded": open_embedded}
+def open_zookeeper(place: str) -> ZooKeeperCoordination:
+    """``place``: the URL, the id of the store, and the directory of the host's lease files."""
+    url, store_id, leases = place.split(" ")
+    clock = SystemClock()
+    settings = replace(SETTINGS, url=url, store_id=store_id)
+    return ZooKeeperCoordination(Access(parse_url(url)), settings, HostLeases(Path(leases), LEASE_MS, clock), clock)
+
+
+STORES: dict[str, Callable[..., Coordination]] = {"embedded": open_embedded, "zookeeper": open_zookeeper}
+
+
+def new_store(name: str, request: pytest.FixtureRequest, directory: Path) -> str:
+    """The argument with which a new store of :data:`STORES` is opened."""
+    if name == "embedded":
+        return str(directory / "coordination")
+    server: ZooKeeperServer = request.getfixturevalue("zookeeper")
+    return new_root(server, directory)
+
+
+def new_root(server: ZooKeeperServer, directory: Path) -> str:
+    """The place of a new store, see :func:`open_zookeeper`."""
+    url = f"zk://{server.quorum}/{secrets.token_hex(8)}"
+    store_id = make_root(Access(parse_url(url)), SystemClock(), CALL_MS)
+    return f"{url} {store_id} {directory / 'leases'}"
 
 
 class CoordinationProcess:
     """The test's end: starts the process, asks it, and stops or kills it."""
 
     def __init__(self, store: str, *arguments: str) -> None:
+        self._store, self._arguments = store, arguments
+        self._sessions: list[str] = []
         self._process = subprocess.Popen(
             [sys.executable, "-m", "tests.support.coordination_process", store, *arguments],
             stdin=subprocess.PIPE,
@@ -48,7 +86,10 @@ class CoordinationProcess:
         assert self._process.stdout is not None
         self._process.stdin.write(json.dumps([command, *arguments]) + "\n")
         self._process.stdin.flush()
-        return json.loads(self._process.stdout.readline())
+        answer = json.loads(self._process.stdout.readline())
+        if command == "open":
+            self._sessions.append(answer)
+        return answer
 
     def freeze(self) -> None:
         os.kill(self._process.pid, signal.SIGSTOP)
@@ -57,8 +98,14 @@ class CoordinationProcess:
         os.kill(self._process.pid, signal.SIGCONT)
 
     def kill(self) -> None:
+        """Kill the process, as its supervisor sees: that ends its sessions in a store of several machines."""
         self._process.kill()
         self._process.wait()
+        coordination = STORES[self._store](*self._arguments)
+        if isinstance(coordination, ZooKeeperCoordination):
+            for session_id in self._sessions:
+                coordination.end_session(session_id)
+        coordination.close()
 
     def __enter__(self) -> Self:
         return self

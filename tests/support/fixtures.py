@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from tests.support.hbase import HBaseInstance
     from tests.support.hbase_cluster import HBaseCluster
     from tests.support.local_pair import Books
+    from tests.support.zookeeper import ZooKeeperServer
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -75,6 +76,21 @@ def books(request: pytest.FixtureRequest) -> Iterator[Books]:
     prefix = f"clusters{next(_prefixes)}"
     yield lambda name: f"hbase://{hbase.host}:{hbase.thrift_port}/{prefix}_{name}"
     drop_tables(hbase, prefix)
+
+
+@pytest.fixture(scope="session")
+def zookeeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeperServer]:
+    """One ZooKeeper for the whole run; use a root of your own. Skips, saying why, where none can run."""
+    from tests.support.hbase import HBaseUnavailableError
+    from tests.support.zookeeper import ZooKeeperServer
+
+    server = ZooKeeperServer(tmp_path_factory.mktemp("zookeeper"))
+    try:
+        server.start()
+    except HBaseUnavailableError as error:
+        pytest.skip(str(error))
+    yield server
+    server.kill9()
 
 
 @pytest.fixture

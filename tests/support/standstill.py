@@ -23,7 +23,7 @@ def stand_still(pid: int, settings: Settings) -> None:
     psutil.NoSuchProcess for one that has ended.
     """
     victim = psutil.Process(pid)
-    paths = (settings.directory / "metadata.db", settings.coordination_dir / "coordination.db")
+    paths = (settings.directory / "metadata.db", settings.directory / "coordination" / "coordination.db")
     stores = [path for path in paths if path.exists()]  # books in HBase have no file
 
     def is_without_locks() -> bool:

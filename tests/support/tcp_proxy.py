@@ -1,4 +1,4 @@
-"""A TCP proxy that misbehaves on command: drops its connections, or lets them hang."""
+"""A TCP proxy that misbehaves on command: drops its connections, lets them hang, goes dark, or loses answers."""
 
 from __future__ import annotations
 
@@ -18,6 +18,8 @@ class TcpProxy:
         self.accepted = 0
         self._open: list[socket.socket] = []
         self._hanging = threading.Event()
+        self._dark = threading.Event()
+        self._losing = threading.Event()
         self._lock = threading.Lock()
 
     def __enter__(self) -> TcpProxy:
@@ -43,6 +45,26 @@ class TcpProxy:
         self._hanging.set()
         self._hanging = threading.Event()
 
+    def darken(self) -> None:
+        """Drop all bytes of the present and of later connections, as a machine without power does, until :meth:`drop`
+        and :meth:`lighten`.
+        """
+        self._dark.set()
+
+    def lighten(self) -> None:
+        """Later connections work again."""
+        self._dark.clear()
+
+    @property
+    def connections(self) -> int:
+        """How many are open."""
+        with self._lock:
+            return sum(each.fileno() >= 0 for each in self._open) // 2
+
+    def lose_answer(self) -> None:
+        """End the connection on which the server answers next, in place of that answer."""
+        self._losing.set()
+
     def _accept(self) -> None:
         while True:
             try:
@@ -54,19 +76,23 @@ class TcpProxy:
                 self.accepted += 1
                 self._open += [client, server]
             for source, sink in ((client, server), (server, client)):
-                threading.Thread(target=_pump, args=(source, sink, self._hanging), daemon=True).start()
+                threading.Thread(
+                    target=self._pump, args=(source, sink, source is server, self._hanging), daemon=True
+                ).start()
 
-
-def _pump(source: socket.socket, sink: socket.socket, hanging: threading.Event) -> None:
-    try:
-        while data := source.recv(65536):
-            if not hanging.is_set():
-                sink.sendall(data)
-    except OSError:
-        pass  # dropped: the other direction notices the same way
-    finally:
-        _shut(source)
-        _shut(sink)
+    def _pump(self, source: socket.socket, sink: socket.socket, is_answer: bool, hanging: threading.Event) -> None:
+        try:
+            while data := source.recv(65536):
+                if is_answer and self._losing.is_set():
+                    self._losing.clear()
+                    return
+                if not hanging.is_set() and not self._dark.is_set():
+                    sink.sendall(data)
+        except OSError:
+            pass  # dropped: the other direction notices the same way
+        finally:
+            _shut(source)
+            _shut(sink)
 
 
 def _shut(each: socket.socket) -> None:

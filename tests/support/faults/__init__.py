@@ -32,6 +32,7 @@ from tests.support.faults.shipping import SHIPPING
 from tests.support.faults.storage import STORAGE
 from tests.support.faults.switch import MUTANT_VARIABLE, Switch, TextGoneError, turned
 from tests.support.faults.tserver import TSERVER
+from tests.support.faults.zookeeper import ZOOKEEPER
 
 FAULTS: dict[str, Switch] = {
     **COORDINATION,
@@ -52,6 +53,7 @@ FAULTS: dict[str, Switch] = {
     **BOUNDS,
     **FAILOVER,
     **HOLDS,
+    **ZOOKEEPER,
 }
 
 

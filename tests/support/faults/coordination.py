@@ -20,8 +20,8 @@ COORDINATION: dict[str, Switch] = {
         breaks="R15: a process is taken for dead while it may still acknowledge",
     ),
     "lease-not-read": Switch(
-        "bookkeeper.coordination.embedded_session",
-        "EmbeddedSession._write",
+        "bookkeeper.coordination.lease_file",
+        "LeaseFile.write",
         old="if os.pread(descriptor, RECORD_BYTES + 1, 0) != self._record:",
         new="if False:",
         breaks="R15: other processes can't tell when the lease of a live process ends",

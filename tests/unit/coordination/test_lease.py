@@ -16,8 +16,9 @@ from hypothesis import strategies as st
 from bookkeeper.clock import SystemClock
 from bookkeeper.config.sections import CoordinationSettings
 from bookkeeper.coordination.embedded import EmbeddedCoordination, process_started
-from bookkeeper.coordination.embedded_session import EmbeddedSession, read_lease
+from bookkeeper.coordination.embedded_session import EmbeddedSession
 from bookkeeper.coordination.lease import LeaseRecord, LeaseState, is_dead
+from bookkeeper.coordination.lease_file import read_lease
 from bookkeeper.errors import CorruptionError, UnavailableError
 from bookkeeper.runtime.process_exit import EXIT_CODE
 from tests.support.coordination_process import CoordinationProcess
@@ -76,14 +77,14 @@ def _session_stopped_in_the_middle_of_a_renewal(directory: Path) -> tuple[bool, 
     session = coordination.open_session("tserver", "h:1")
     assert isinstance(session, EmbeddedSession)
     clock.now_ns += HOUR - 1  # the last moment at which a renewal may begin
-    write = session._write
+    write = session._file.write
 
-    def write_late(descriptor: int, before_ns: int) -> None:
+    def write_late(before_ns: int) -> None:
         clock.now_ns += 2 * SECOND
         assert not coordination.sessions("tserver")[0].alive
-        write(descriptor, before_ns)
+        write(before_ns)
 
-    session._write = write_late  # type: ignore[method-assign]
+    session._file.write = write_late  # type: ignore[method-assign]
     session._renew()
     verdicts = coordination.sessions("tserver")[0].alive, session.is_valid()
     coordination.close()

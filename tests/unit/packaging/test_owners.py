@@ -13,6 +13,7 @@ ROOT = Path(__file__).parents[3]
 ROOMS = ("bookkeeper", "shell")
 
 ALLOWED: dict[str, str] = {
+    "bookkeeper.coordination.zookeeper.ensemble: client.last_zxid": "kazoo's client",
     "bookkeeper.monitor.connection_limiter: server.config.ssl": "uvicorn's server",
     "bookkeeper.monitor.connection_limiter: server.should_exit": "uvicorn's server",
     "bookkeeper.monitor.web_server: server.force_exit": "uvicorn's server",

@@ -212,7 +212,9 @@ def test_a_start_completes_an_interrupted_init(tmp_path: Path) -> None:
 
 def test_a_copied_coordination_store_is_refused(tmp_path: Path) -> None:
     mine, other = (init_cluster(tmp_path / name, name) for name in ("mine", "other"))
-    shutil.copy(other.coordination_dir / "coordination.db", mine.coordination_dir / "coordination.db")
+    shutil.copy(
+        other.directory / "coordination" / "coordination.db", mine.directory / "coordination" / "coordination.db"
+    )
     with pytest.raises(RefusedError, match="belongs to instance"):
         complete_cluster(mine)
 

@@ -12,7 +12,8 @@ import pytest
 from msgspec.structs import replace
 
 from bookkeeper.config.sections import CoordinationSettings
-from bookkeeper.coordination.embedded import EmbeddedCoordination, SessionProcess
+from bookkeeper.coordination.embedded import EmbeddedCoordination
+from bookkeeper.coordination.lease_file import SessionProcess
 from bookkeeper.errors import TransientError
 from bookkeeper.standalone.fencing import Fence, has_session, kill, overdue
 from tests.support.coordination_process import LEASE_MS, MARGIN_MS, CoordinationProcess

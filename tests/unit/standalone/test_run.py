@@ -37,7 +37,7 @@ def test_a_second_standalone_changes_nothing(tmp_path: Path) -> None:
 @pytest.mark.parametrize("task", [_fence, _announce])
 def test_a_damaged_store_is_reported_and_ends_no_supervisor(tmp_path: Path, task: Task) -> None:
     settings = init_cluster(tmp_path / "west", "west")
-    (settings.coordination_dir / COORDINATION_FILE).write_bytes(b"rubbish" * 1_000)
+    (settings.directory / "coordination" / COORDINATION_FILE).write_bytes(b"rubbish" * 1_000)
     reports: list[str] = []
     reported = threading.Event()
 

@@ -1,0 +1,102 @@
+"""The lease files of a host's processes whose sessions are in a store elsewhere, such as ZooKeeper.
+
+Each process has a locked file beside its session, with the lease that it counts on. So the host's supervisor ends an
+overdue process, and finds one that is gone, without the store. A file has the session's id, the pid and the inode of
+its directory in its name: in a copied directory it stands for no session. A file is there before its session is, and
+goes after it, so that no session of a process that is gone waits for the end of its lease. Rule: R15.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from msgspec import Struct
+
+from bookkeeper.clock import Clock
+from bookkeeper.coordination.lease import LeaseState
+from bookkeeper.coordination.lease_file import LeaseFile, SessionProcess, read_boot_id, read_lease, read_record
+from bookkeeper.errors import unavailable
+
+_UNFINISHED = "."
+
+
+class OwnLease(Struct):
+    """The lease file of a session of this process. Used by one thread at a time."""
+
+    path: Path
+    file: LeaseFile
+
+    def remove(self) -> None:
+        """Remove the file of a session that is over."""
+        self.path.unlink(missing_ok=True)
+        self.file.close()
+
+
+class HostLeases(Struct):
+    """The lease files in ``directory``. Several processes of the host use it."""
+
+    directory: Path
+    lease_ms: int
+    clock: Clock
+
+    def make(self, session_id: str, before_ns: int) -> OwnLease:
+        """The lease of a session that this process is about to open. Raises UnavailableError."""
+        try:
+            self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+            path = self.directory / f"{session_id}.{os.getpid()}.{self.directory.stat().st_ino}"
+            unfinished = path.with_name(_UNFINISHED + path.name)
+            file = LeaseFile(unfinished, read_boot_id(), self.lease_ms)
+            file.write(before_ns)
+            file.rename(path)
+        except OSError as error:
+            raise unavailable(f"no lease can be written in {self.directory}", error) from error
+        return OwnLease(path, file)
+
+    def processes(self) -> list[SessionProcess]:
+        """The processes that hold a lease file. Raises UnavailableError."""
+        found, boot_id = list[SessionProcess](), read_boot_id()
+        for path, state in self._read():
+            session_id, pid, _ = path.name.split(".")
+            if state.damage:
+                latest_ns = self.clock.boot_ns() + self.lease_ms * 1_000_000
+                found.append(SessionProcess(session_id, int(pid), path, latest_ns, state.damage))
+            elif state.is_locked and state.record.boot_id == boot_id:
+                found.append(SessionProcess(session_id, int(pid), path, state.record.expires_ns))
+        return found
+
+    def abandoned(self) -> list[Path]:
+        """The files that no process holds. Raises UnavailableError."""
+        return [path for path, state in self._read() if not state.is_locked]
+
+    def session_of(self, abandoned: Path) -> str:
+        """The session of a process that is gone, by its file; "" when that was copied here, or is of another boot: the
+        process may live on another machine then.
+        """
+        session_id, _, inode = abandoned.name.split(".")
+        record = read_record(abandoned)
+        is_here = record is not None and record.boot_id == read_boot_id()
+        return session_id if is_here and inode == str(self.directory.stat().st_ino) else ""
+
+    def clear(self) -> None:
+        """Remove files that were never finished; no process of the host may run. Raises UnavailableError."""
+        try:
+            for path in self.directory.glob(f"{_UNFINISHED}*"):
+                path.unlink(missing_ok=True)
+        except OSError as error:
+            raise unavailable(f"{self.directory} can't be cleared", error) from error
+
+    def _read(self) -> list[tuple[Path, LeaseState]]:
+        try:
+            paths = sorted(path for path in self.directory.iterdir() if not path.name.startswith(_UNFINISHED))
+        except FileNotFoundError:
+            return []
+        except OSError as error:
+            raise unavailable(f"{self.directory} can't be read", error) from error
+        found = list[tuple[Path, LeaseState]]()
+        for path in paths:
+            try:
+                found.append((path, read_lease(path)))
+            except FileNotFoundError:
+                continue
+        return found

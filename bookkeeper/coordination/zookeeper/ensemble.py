@@ -1,0 +1,403 @@
+"""The connection to a ZooKeeper ensemble: the one module that uses kazoo.
+
+Every call ends within its time. A read comes behind a sync of the same connection, so it shows what was committed
+before it began, whichever server answers. Changes of several nodes are one transaction, which happens or does not; each
+of them is conditional, so one that arrives late finds other versions. When the answer to a transaction is lost, the
+connection is made anew before anything else is asked: ZooKeeper refuses requests of a session that moved or ended, so
+what is read then stays so (:class:`UnknownOutcomeError`).
+"""
+
+from __future__ import annotations
+
+import logging
+import ssl
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+from kazoo.client import KazooClient
+from kazoo.exceptions import (
+    AuthFailedError,
+    BadVersionError,
+    KazooException,
+    NoAuthError,
+    NodeExistsError,
+    NoNodeError,
+    RolledBackError,
+    WriterNotClosedException,
+)
+from kazoo.exceptions import RuntimeInconsistency as NotReachedError
+from kazoo.handlers.threading import KazooTimeoutError, SequentialThreadingHandler
+from kazoo.protocol.states import Callback, KeeperState
+from kazoo.retry import KazooRetry
+from kazoo.security import CREATOR_ALL_ACL
+from msgspec import Struct, field
+
+from bookkeeper.clock import Clock
+from bookkeeper.config.sections import CoordinationSettings
+from bookkeeper.coordination.zookeeper.access import Access
+from bookkeeper.errors import RefusedError, UnavailableError
+from bookkeeper.runtime.threads import guarded_thread
+
+LOG = logging.getLogger(__name__)
+KAZOO_LOG = logging.getLogger(f"{__name__}.kazoo")
+KAZOO_LOG.setLevel(logging.ERROR)  # each lost connection is told by the error of the call that needed it
+
+CONNECT_MS = 10_000
+"""The first connection may take longer than a call: servers that are gone are tried first, perhaps."""
+
+LOOK_S = 0.02
+
+ANY = -1
+"""Any version of a node."""
+
+
+class UnknownOutcomeError(UnavailableError):
+    """The answer to a transaction was lost: it may have been committed."""
+
+
+class NotAsExpectedError(Exception):
+    """A transaction changed nothing: a node was there or not there, or had another version. ``index``: the first change
+    that found its node otherwise; ``is_missing``: there was none.
+    """
+
+    def __init__(self, index: int, *, is_missing: bool) -> None:
+        super().__init__(f"change {index}")
+        self.index = index
+        self.is_missing = is_missing
+
+
+class Node(Struct, frozen=True):
+    """The content of a node, and its version: 0 when it is made."""
+
+    content: bytes
+    version: int
+
+
+class Create(Struct, frozen=True):
+    """A node that must not be there."""
+
+    path: str
+    content: bytes = b""
+
+
+class Write(Struct, frozen=True):
+    """A node that must be there at this version."""
+
+    path: str
+    content: bytes
+    version: int
+
+
+class Remove(Struct, frozen=True):
+    """A node that must be there at this version."""
+
+    path: str
+    version: int
+
+
+class Check(Struct, frozen=True):
+    """A node that must be there at this version, and stays as it is."""
+
+    path: str
+    version: int = ANY
+
+
+Change = Create | Write | Remove | Check
+
+
+def call_limit_ms(settings: CoordinationSettings) -> int:
+    """The time limit of a call: a lease has room for several renewals without an answer, each at another server."""
+    return max(1_000, settings.session_lease_ms // 5)
+
+
+class Listing(Struct):
+    """The names in a node, until one is made or removed, or the connection is lost."""
+
+    client: KazooClient
+    names: list[str] = field(default_factory=list)
+    has_changed: threading.Event = field(default_factory=threading.Event)
+
+    def note(self, _event: object) -> None:
+        """The callback of the watch."""
+        self.has_changed.set()
+
+
+class Connection(Struct, frozen=True):
+    """A client of kazoo, and whether it is connected now. A lost connection is made again by kazoo."""
+
+    client: KazooClient
+    live: threading.Event
+
+    @property
+    def is_refused(self) -> bool:
+        """Whether a server refused the user, which ends kazoo's tries; a server that goes away meanwhile does, too."""
+        return bool(self.client.client_state == KeeperState.AUTH_FAILED)
+
+    def is_live_within(self, limit_ms: int) -> bool:
+        """Whether it is connected within this time; returns early when it is refused."""
+        for _ in range(max(1, int(limit_ms / 1000 / LOOK_S))):
+            if self.live.wait(LOOK_S) or self.is_refused:
+                return self.live.is_set()
+        return False
+
+
+class Ensemble:
+    """A connection below the root of ``access``. Thread-safe."""
+
+    def __init__(self, access: Access, clock: Clock, call_ms: int) -> None:
+        """Connect. Each call ends within twice ``call_ms``. Raises UnavailableError when no server answers in time,
+        RefusedError when the user is refused.
+        """
+        self._access = access
+        self._url = access.url
+        self._clock = clock
+        self._call_ms = call_ms
+        self._connecting = threading.Lock()
+        self._is_admitted = False
+        self._listings: dict[str, Listing] = {}
+        self._connection = self._connected(0)
+        self._live_ns = clock.boot_ns()
+        """When the connection was found live."""
+        if not self._connection.is_live_within(CONNECT_MS) or self._connection.is_refused:
+            error = self._silent(self._connection, CONNECT_MS)
+            self.close()
+            raise error
+
+    def at(self, *parts: str) -> str:
+        """The path of a node below the root."""
+        return "/".join((self._url.root, *parts))
+
+    def read(self, *paths: str) -> list[Node | None]:
+        """The nodes now, None for one that is not there; each is read after the one before. Raises UnavailableError."""
+        if not paths:
+            return []
+        client, until_ns = self._live()
+        client.sync_async(self._url.root)
+        asked = [client.get_async(path) for path in paths]
+        return [self._node(one, until_ns) for one in asked]
+
+    def versions(self, *paths: str, is_synced: bool = False) -> list[int | None]:
+        """The versions of nodes, as :meth:`read`. ``is_synced``: as they were at :meth:`watched_names` or later."""
+        if not paths:
+            return []
+        client, until_ns = self._live()
+        if not is_synced:
+            client.sync_async(self._url.root)
+        asked = [client.exists_async(path) for path in paths]
+        found = [self._answer(one, until_ns) for one in asked]
+        return [None if stat is None else int(stat.version) for stat in found]
+
+    def watched_names(self, *paths: str) -> list[list[str]]:
+        """The names of the nodes in nodes, sorted. While nothing changes there, this costs a sync. Raises as
+        :meth:`names`.
+
+        A server tells of a change before it answers a sync that came after it, and kazoo calls back in that order. So
+        a watch that was not called by then has nothing to tell.
+        """
+        client, until_ns = self._live()
+        self._answer(client.sync_async(self._url.root), until_ns)
+        told = threading.Event()
+        client.handler.dispatch_callback(Callback("watch", told.set, ()))
+        if not told.wait(self._left_s(until_ns)):
+            raise UnavailableError(f"{self._url}: the connection was closed")
+        return [self._listed(client, path, until_ns) for path in paths]
+
+    def _listed(self, client: KazooClient, path: str, until_ns: int) -> list[str]:
+        known = self._listings.get(path)
+        if known is not None and known.client is client and not known.has_changed.is_set():
+            return known.names
+        fresh = Listing(client)
+        try:
+            fresh.names = sorted(self._answer(client.get_children_async(path, watch=fresh.note), until_ns))
+        except NoNodeError as error:
+            raise self._gone(path) from error
+        self._listings[path] = fresh
+        return fresh.names
+
+    def changes(self, *paths: str) -> int:
+        """How often nodes, or what is in them, were changed, made or removed in all. Raises as :meth:`names`."""
+        client, until_ns = self._live()
+        client.sync_async(self._url.root)
+        asked = [client.exists_async(path) for path in paths]
+        found = [self._answer(one, until_ns) for one in asked]
+        if None in found:
+            raise UnavailableError(f"{self._url}: {paths} are gone; restore the coordination store")
+        return sum(int(stat.version) + int(stat.cversion) for stat in found)
+
+    def names(self, path: str) -> list[str]:
+        """The names of the nodes in a node, sorted. Raises UnavailableError, also when it is not there."""
+        client, until_ns = self._live()
+        client.sync_async(self._url.root)
+        try:
+            return sorted(self._answer(client.get_children_async(path), until_ns))
+        except NoNodeError as error:
+            raise self._gone(path) from error
+
+    def _gone(self, path: str) -> UnavailableError:
+        return UnavailableError(f"{self._url}: {path} is gone; restore the coordination store")
+
+    def commit(self, *changes: Change) -> list[int]:
+        """Make all changes, or none; returns the versions of the nodes afterwards (removed and checked ones: 0). Raises
+        NotAsExpectedError, UnknownOutcomeError, UnavailableError when nothing was sent.
+        """
+        client, until_ns = self._live()
+        transaction = client.transaction()
+        for change in changes:
+            match change:
+                case Create(path, content):
+                    transaction.create(path, content)
+                case Write(path, content, version):
+                    transaction.set_data(path, content, version)
+                case Remove(path, version):
+                    transaction.delete(path, version)
+                case Check(path, version):
+                    transaction.check(path, version)
+        try:
+            results = transaction.commit_async().get(timeout=self._left_s(until_ns))
+        except AuthFailedError as error:
+            raise self._refused(self._call_ms) from error
+        except (KazooException, KazooTimeoutError) as error:
+            self._connect_again(client)
+            raise UnknownOutcomeError(f"{self._url} did not answer a change: {reason_of(error)}") from error
+        return self._versions_of(results)
+
+    def close(self) -> None:
+        """Close the connection."""
+        close(self._connection.client)
+
+    def _connected(self, seen_zxid: int) -> Connection:
+        """A new client. It takes no server that is behind ``seen_zxid``, so what is read never goes back."""
+        client = new_client(self._access, self._call_ms)
+        client.last_zxid = seen_zxid
+        return Connection(client, client.start_async())
+
+    def _live(self) -> tuple[KazooClient, int]:
+        """The client, once it is connected, and the end of the call. What is asked without a connection waits in kazoo
+        without a limit.
+        """
+        connection = self._connection
+        if connection.is_refused:
+            self._connect_again(connection.client)
+            connection = self._connection
+        is_live, now_ns = connection.is_live_within(self._call_ms), self._clock.boot_ns()
+        if is_live:
+            self._live_ns = now_ns
+            return connection.client, now_ns + self._call_ms * 1_000_000
+        if now_ns - self._live_ns > CONNECT_MS * 1_000_000:  # kazoo's thread may have died
+            self._live_ns = now_ns
+            self._connect_again(connection.client)
+        raise self._silent(connection, self._call_ms)
+
+    def _silent(self, connection: Connection, limit_ms: int) -> UnavailableError | RefusedError:
+        """Why there is no connection."""
+        if connection.is_refused:
+            return self._refused(limit_ms)
+        return self._away(limit_ms)
+
+    def _refused(self, limit_ms: int) -> UnavailableError | RefusedError:
+        """Once the user was admitted, a refusal is a server that went away meanwhile."""
+        if self._is_admitted:
+            return self._away(limit_ms)
+        return RefusedError(
+            f"{self._url} refuses the user {self._access.user!r}: correct coordination.user, or the password in "
+            "secrets/zookeeper.password"
+        )
+
+    def _away(self, limit_ms: int) -> UnavailableError:
+        return UnavailableError(
+            f"no server of {self._url} answers within {limit_ms} ms: start ZooKeeper, or correct coordination.url"
+            + (" and coordination.tls_ca" if self._access.tls else "")
+        )
+
+    def _connect_again(self, lost: KazooClient) -> None:
+        """End a client with all that waits in it, beside this call, and connect a new one, to any server."""
+        with self._connecting:
+            if self._connection.client is not lost:
+                return
+            guarded_thread("zookeeper-end", lambda: close(lost)).start()
+            self._connection = self._connected(lost.last_zxid)
+
+    def _left_s(self, until_ns: int) -> float:
+        return max(0.0, (until_ns - self._clock.boot_ns()) / 1e9)
+
+    def _node(self, asked: Any, until_ns: int) -> Node | None:
+        try:
+            content, stat = self._answer(asked, until_ns)
+        except NoNodeError:
+            return None
+        return Node(content, int(stat.version))
+
+    def _answer(self, asked: Any, until_ns: int) -> Any:
+        try:
+            answer = asked.get(timeout=self._left_s(until_ns))
+        except NoNodeError:
+            raise
+        except NoAuthError as error:
+            raise self._not_allowed() from error
+        except AuthFailedError as error:
+            raise self._refused(self._call_ms) from error
+        except (KazooException, KazooTimeoutError) as error:
+            raise UnavailableError(f"{self._url} does not answer: {reason_of(error)}") from error
+        self._is_admitted = True
+        return answer
+
+    def _versions_of(self, results: Sequence[Any]) -> list[int]:
+        if any(isinstance(result, NoAuthError) for result in results):
+            raise self._not_allowed()
+        return versions_of(results)
+
+    def _not_allowed(self) -> RefusedError:
+        who = f"the user {self._access.user!r}" if self._access.user else "clients without a user"
+        return RefusedError(f"{self._url} is closed to {who}: set coordination.user to the user that made this root")
+
+
+def versions_of(results: Sequence[Any]) -> list[int]:
+    """Raises NotAsExpectedError."""
+    for index, result in enumerate(results):
+        if isinstance(result, BadVersionError | NoNodeError | NodeExistsError):
+            raise NotAsExpectedError(index, is_missing=isinstance(result, NoNodeError))
+    for result in results:
+        if isinstance(result, Exception) and not isinstance(result, RolledBackError | NotReachedError):
+            raise UnavailableError(f"ZooKeeper refuses a change: {reason_of(result)}")
+    return [int(getattr(result, "version", 0)) for result in results]
+
+
+def reason_of(error: BaseException) -> str:
+    """Kazoo's errors often have no text."""
+    return str(error) or type(error).__name__
+
+
+class TlsHandler(SequentialThreadingHandler):  # type: ignore[misc]
+    """Kazoo's handler, for TLS: several answers may come in one record, and all but the first are in no socket then."""
+
+    def select(self, readers: Sequence[Any], *others: Any) -> Any:
+        """See :func:`select.select`."""
+        buffered = [reader for reader in readers if isinstance(reader, ssl.SSLSocket) and reader.pending()]
+        return (buffered, [], []) if buffered else super().select(readers, *others)
+
+
+def new_client(access: Access, call_ms: int) -> KazooClient:
+    """A client that is not connected yet, and tries for ever once it is started, each server for ``call_ms``. Nothing
+    rests on the time-out of its session in ZooKeeper: the store has no ephemeral nodes.
+    """
+    options = dict[str, Any]()
+    if access.user:
+        named = {"mechanism": "DIGEST-MD5", "username": access.user, "password": access.password}
+        options |= {"sasl_options": named, "default_acl": CREATOR_ALL_ACL}
+    if access.tls is not None:
+        files = {"ca": access.tls.ca, "certfile": access.tls.certificate, "keyfile": access.tls.key}
+        options |= {"use_ssl": True, "verify_certs": True, "check_hostname": True, "handler": TlsHandler()}
+        options |= {name: str(path) for name, path in files.items() if path is not None}
+    never_ends = KazooRetry(max_tries=-1, delay=0.05, max_delay=1.0, backoff=2)
+    return KazooClient(access.url.servers, call_ms / 1000, connection_retry=never_ends, logger=KAZOO_LOG, **options)
+
+
+def close(client: KazooClient) -> None:
+    """End a client, connected or not."""
+    try:
+        client.stop()
+    except WriterNotClosedException as error:  # its thread waits for a name server, and ends after that
+        LOG.warning("a connection to ZooKeeper could not be ended yet: %s", error)
+        return
+    client.close()

@@ -1,0 +1,461 @@
+"""Where ZooKeeper breaks what a file and kernel locks give for free: each schedule is a law, red without its cure.
+
+A real server runs in one JVM. :data:`LAWS` has each law with the switch that takes its cure away. Rules: R14, R15, R23.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+
+import psutil
+import pytest
+from kazoo.client import KazooClient
+from msgspec.structs import replace
+
+from bookkeeper.clock import SystemClock
+from bookkeeper.coordination.coordination_protocol import Session
+from bookkeeper.coordination.host_leases import HostLeases
+from bookkeeper.coordination.zookeeper.access import Access
+from bookkeeper.coordination.zookeeper.ensemble import Change, Node
+from bookkeeper.coordination.zookeeper.url import parse_url
+from bookkeeper.coordination.zookeeper.zookeeper import ZooKeeperCoordination
+from bookkeeper.coordination.zookeeper.zookeeper_session import ZooKeeperSession
+from bookkeeper.errors import BookkeeperError, InvalidInputError, LeaseLostError, RefusedError, TransientError
+from bookkeeper.standalone.fencing import Fence, overdue
+from bookkeeper.standalone.foreground import end_abandoned
+from tests.support.coordination_process import LEASE_MS, MARGIN_MS, SETTINGS, CoordinationProcess, new_root
+from tests.support.faults import fault
+from tests.support.jumping_clock import TestClock
+from tests.support.must_raise import must_raise
+from tests.support.tcp_proxy import TcpProxy
+from tests.support.tservers import wait_until
+from tests.support.zookeeper import ZooKeeperServer
+
+HOUR_MS = 3_600_000
+"""Lease of a session that renews it only when a test tells it to."""
+
+
+@dataclass
+class Place:
+    """A root of a test's own, and what reaches it."""
+
+    server: ZooKeeperServer
+    root: str
+    stack: ExitStack
+
+    @property
+    def leases(self) -> Path:
+        return Path(self.root.split(" ")[2])
+
+    def open(
+        self, *addresses: str, clock: SystemClock | None = None, lease_ms: int = LEASE_MS, renew_ms: int = 100
+    ) -> ZooKeeperCoordination:
+        """The store, of a process of its own; ``addresses``: other ways to the server."""
+        url, store_id, leases = self.root.split(" ")
+        if addresses:
+            url = f"zk://{','.join(addresses)}/{url.rpartition('/')[2]}"
+        clock = clock or SystemClock()
+        settings = replace(SETTINGS, url=url, store_id=store_id, session_lease_ms=lease_ms, session_renew_ms=renew_ms)
+        store = ZooKeeperCoordination(
+            Access(parse_url(url)), settings, HostLeases(Path(leases), lease_ms, clock), clock
+        )
+        self.stack.callback(store.close)
+        return store
+
+    def proxy(self) -> TcpProxy:
+        host, port = self.server.quorum.split(":")
+        return self.stack.enter_context(TcpProxy(host, int(port)))
+
+
+@pytest.fixture
+def place(zookeeper: ZooKeeperServer, tmp_path: Path) -> Iterator[Place]:
+    with ExitStack() as stack:
+        yield Place(zookeeper, new_root(zookeeper, tmp_path), stack)
+
+
+def is_alive(store: ZooKeeperCoordination, session: Session) -> bool:
+    return {info.session_id: info.alive for info in store.sessions("tserver")}[session.session_id]
+
+
+def expire(store: ZooKeeperCoordination, server: ZooKeeperServer, proxy: TcpProxy) -> None:
+    """Let the server end the session of the store's connection, as after its time-out, while it is cut off."""
+    proxy.darken()
+    client = store._zk._connection.client
+    before = client.client_id
+    other = KazooClient(server.quorum, client_id=before)
+    other.start()
+    other.stop()
+    other.close()
+    proxy.lighten()
+    proxy.drop()
+    wait_until(lambda: client.client_id != before and client.connected, "a new session of the connection")
+
+
+# ---- the laws
+
+
+def a_session_outlives_the_session_of_its_connection(place: Place) -> None:
+    """S1, S9: a server grants another time-out than asked for, and kazoo begins a new session in silence."""
+    proxy = place.proxy()
+    store, observer = place.open(f"{proxy.host}:{proxy.port}", lease_ms=20_000), place.open()
+    session = store.open_session("tserver", "h:1")
+    expire(store, place.server, proxy)
+    assert session.is_valid(), "a live session counts as dead"
+    assert is_alive(observer, session), "a live session counts as dead"
+    before = store._zk.versions(store._zk.at("alive", session.session_id))
+    wait_until(lambda: store._zk.versions(store._zk.at("alive", session.session_id)) > before, "a renewal")
+    assert session.is_valid()
+
+
+def a_renewal_after_a_pause_counts(place: Place) -> None:
+    """S2: a process stands still, resumes, renews its lease, and is cut off; its lease counts from that renewal."""
+    clock = TestClock()
+    store = place.open(lease_ms=HOUR_MS, renew_ms=HOUR_MS // 3)
+    observer = place.open(clock=clock, lease_ms=HOUR_MS, renew_ms=HOUR_MS // 3)
+    session = renewing(store.open_session("tserver", "h:1"))
+    assert is_alive(observer, session)
+    clock.jump(HOUR_MS)
+    assert session._renew()
+    assert is_alive(observer, session)
+    clock.jump(MARGIN_MS + 1_000)
+    assert is_alive(observer, session), "a live session counts as dead"
+    clock.jump(HOUR_MS)
+    assert not is_alive(observer, session), "a session without a renewal is dead after lease and margin"
+    assert not session._renew()
+    assert not session.is_valid()
+
+
+def a_renewal_before_the_verdict_counts(place: Place) -> None:
+    """S2: a process renews its lease between an observer's look and its verdict."""
+    clock = TestClock()
+    store = place.open(lease_ms=HOUR_MS, renew_ms=HOUR_MS // 3)
+    observer = place.open(clock=clock, lease_ms=HOUR_MS, renew_ms=HOUR_MS // 3)
+    session = renewing(store.open_session("tserver", "h:1"))
+    assert is_alive(observer, session)
+    clock.jump(HOUR_MS + MARGIN_MS + 1_000)
+    look = observer._zk.versions
+
+    def renewed_after_look(*paths: str, is_synced: bool = False) -> list[int | None]:
+        found = look(*paths, is_synced=is_synced)
+        assert session._renew()
+        return found
+
+    observer._zk.versions = renewed_after_look  # type: ignore[method-assign]
+    assert is_alive(observer, session), "a live session counts as dead"
+    assert session._renew()
+
+
+def the_host_ends_its_overdue_processes_without_zookeeper(place: Place) -> None:
+    """S4: the machine is cut off from ZooKeeper, and a process stands still in the middle of a write."""
+    leases = HostLeases(place.leases, LEASE_MS, SystemClock())
+    session = place.open().open_session("tserver", "h:1")
+    (own,) = leases.processes()
+    over_ns, margin_ns = own.expires_ns + 2 * MARGIN_MS * 1_000_000, MARGIN_MS * 1_000_000
+    wait_until(lambda: SystemClock().boot_ns() > over_ns, "the end of the first lease")
+    late = overdue(leases.processes(), SystemClock().boot_ns(), margin_ns)
+    assert not late, "the host ends a process that renews its lease"
+    session.close()
+    assert not leases.processes()
+    fence = Fence(leases.processes, margin_ns, lambda _: None)
+    with CoordinationProcess("zookeeper", place.root) as member:
+        member.ask("open", "tserver", "h:1")
+        with place.server.stopped():
+            member.freeze()
+            (seen,) = leases.processes()
+            fence.run_once(seen.expires_ns + margin_ns + 1)
+            psutil.Process(seen.pid).wait(10)
+
+
+def a_dark_server_ends_no_session(place: Place) -> None:
+    """S5: the machine with the server that a process uses goes dark, without a reset of its connections."""
+    first, second = place.proxy(), place.proxy()
+    store = place.open(*(f"{one.host}:{one.port}" for one in (first, second)), lease_ms=4_000, renew_ms=500)
+    session = store.open_session("tserver", "h:1")
+    (used,) = (one for one in (first, second) if one.connections)
+    used.darken()
+    threading.Event().wait(5)
+    assert session.is_valid(), "a server that went dark ended a session"
+    used.drop()
+
+
+def a_session_comes_in_one_step(place: Place) -> None:
+    """S7: a session is listed, and lives, or it is not there."""
+    store, observer = place.open(), place.open()
+    commit = store._zk.commit
+    seen: list[bool] = []
+
+    def watched(*changes: Change) -> list[int]:
+        found = commit(*changes)
+        seen.extend(info.alive for info in observer.sessions("tserver"))
+        return found
+
+    store._zk.commit = watched  # type: ignore[method-assign]
+    store.open_session("tserver", "h:1")
+    assert seen, "nothing was seen"
+    assert all(seen), "a session was dead before it lived"
+
+
+def a_restored_root_gives_out_no_id_again(place: Place) -> None:
+    """S8: the number of sessions is what it was at the time of the backup."""
+    store = place.open()
+    first = store.open_session("tserver", "h:1")
+    first.close()
+    store.forget_session(first.session_id)
+    client = store._zk._connection.client
+    client.delete(store._zk.at("serial"))
+    client.create(store._zk.at("serial"))
+    assert store.open_session("tserver", "h:1").session_id != first.session_id, "an id came again"
+
+
+def another_root_is_refused(place: Place) -> None:
+    """S8: the root is another one under the same name."""
+    url, _, leases = place.root.split(" ")
+    other = Place(place.server, f"{url} {'0' * 32} {leases}", place.stack)
+    with must_raise(RefusedError, "the root of another cluster was opened", match="is the root of another cluster"):
+        other.open()
+
+
+def a_dead_process_changes_nothing(place: Place) -> None:
+    """S9: the session is over, and the process's connection goes on."""
+    store, observer = place.open(lease_ms=HOUR_MS, renew_ms=HOUR_MS // 3), place.open()
+    session = store.open_session("tserver", "h:1")
+    store.put("/a", b"1")
+    observer.end_session(session.session_id)
+    with must_raise(LeaseLostError, "a process that counts as dead changed the tree"):
+        store.put("/a", b"2")
+    with must_raise(LeaseLostError, "a process that counts as dead changed the tree"):
+        store.delete("/a")
+    assert observer.children("/") == {"/a": observer.get("/a")}
+
+
+def a_large_value_is_refused_before_it_is_sent(place: Place) -> None:
+    """S10: a server drops the connection of whoever sends more than it takes."""
+    store = place.open(lease_ms=20_000)
+    session = store.open_session("tserver", "h:1")
+    connection = store._zk._connection
+    for send in (
+        lambda: store.put("/a", bytes(1_100_000)),
+        lambda: store.campaign(session, {"1": os.urandom(1_100_000)}),
+    ):
+        try:
+            send()
+        except InvalidInputError:
+            continue
+        except BookkeeperError as error:
+            raise AssertionError(f"the value was sent: {error}") from error
+    assert store._zk._connection is connection, "the connection was lost"
+    assert session.is_valid()
+    assert store.children("/") == {}
+
+
+def many_candidacies_are_split(place: Place) -> None:
+    """S10: all candidacies of a host with very many replicas are more than a server takes at once."""
+    store, observer = place.open(lease_ms=20_000), place.open()
+    session = store.open_session("tserver", "h:1")
+    wanted = {f"1/t-{number:05}": os.urandom(150) for number in range(10_000)}
+    try:
+        store.campaign(session, wanted)
+    except BookkeeperError as error:
+        raise AssertionError(f"a host with many replicas can't stand: {error}") from error
+    found = {election: one for election, (one,) in observer.candidates().items()}
+    assert {election: one.value for election, one in found.items()} == wanted
+    fewer = {election: value for election, value in wanted.items() if election > "1/t-05000"} | {"2/t-00000": b"new"}
+    store.campaign(session, fewer)
+    again = {election: one for election, (one,) in observer.candidates().items()}
+    assert {election: one.value for election, one in again.items()} == fewer
+    assert all(again[election] == found[election] for election in again.keys() & found.keys())
+    assert again["2/t-00000"].order > max(one.order for one in found.values())
+    session.close()
+    observer.forget_session(session.session_id)
+    assert observer._zk.names(observer._zk.at("candidates")) == []
+
+
+def each_call_ends_in_time(place: Place) -> None:
+    """S11: the server stands still."""
+    store = place.open()
+    store.put("/a", b"1")
+    calls: list[Callable[[], object]] = [
+        store.generation,
+        lambda: store.get("/a"),
+        lambda: store.put("/a", b"2"),
+        lambda: store.children("/"),
+        lambda: store.sessions("tserver"),
+        store.leader,
+        store.candidates,
+        lambda: store.raise_number("n", 1),
+        lambda: store.open_session("tserver", "h:1"),
+    ]
+
+    def ended_in_time(call: Callable[[], object]) -> bool:
+        began = time.perf_counter()
+        with must_raise(TransientError, "a server that stands still answered"):
+            call()
+        return time.perf_counter() - began < 4
+
+    with place.server.stopped(), ThreadPoolExecutor(len(calls)) as threads:
+        assert all(threads.map(ended_in_time, calls)), "a call took longer than it may"
+    wait_until(lambda: store.get("/a") is not None, "an answer")
+
+
+def a_change_whose_answer_is_lost_is_known(place: Place) -> None:
+    """S11: the transaction is made, and the connection ends before the answer."""
+    proxy = place.proxy()
+    store = place.open(f"{proxy.host}:{proxy.port}")
+    commit = store._zk.commit
+
+    def cut(*changes: Change) -> list[int]:
+        store._zk.commit = commit  # type: ignore[method-assign]
+        proxy.lose_answer()
+        return commit(*changes)
+
+    store._zk.commit = cut  # type: ignore[method-assign]
+    try:
+        version = store.put("/a", b"1", 0)
+    except BookkeeperError as error:
+        raise AssertionError(f"a change was made, and its caller was told that it was not: {error}") from error
+    assert version == 1
+    assert [one.version for one in place.open().children("/").values()] == [1]
+
+
+LAWS: dict[str, tuple[Callable[[Place], None], str]] = {
+    "zookeeper-ephemeral-lives": (a_session_outlives_the_session_of_its_connection, "a live session counts as dead"),
+    "zookeeper-lives-by-first-look": (a_renewal_after_a_pause_counts, "a live session counts as dead"),
+    "zookeeper-death-at-any-version": (a_renewal_before_the_verdict_counts, "a live session counts as dead"),
+    "zookeeper-lease-not-on-the-host": (
+        the_host_ends_its_overdue_processes_without_zookeeper,
+        "the host ends a process that renews its lease",
+    ),
+    "zookeeper-waits-for-its-server": (a_dark_server_ends_no_session, "a server that went dark ended a session"),
+    "zookeeper-session-in-two-steps": (a_session_comes_in_one_step, "a session was dead before it lived"),
+    "zookeeper-bare-serials": (a_restored_root_gives_out_no_id_again, "an id came again"),
+    "zookeeper-any-root": (another_root_is_refused, "the root of another cluster was opened"),
+    "zookeeper-dead-write": (a_dead_process_changes_nothing, "a process that counts as dead changed the tree"),
+    "zookeeper-any-size": (a_large_value_is_refused_before_it_is_sent, "the value was sent"),
+    "zookeeper-candidacies-in-one-node": (many_candidacies_are_split, "a host with many replicas can't stand"),
+    "zookeeper-calls-without-limit": (each_call_ends_in_time, "a call took longer than it may"),
+    "zookeeper-lost-answer-is-no": (
+        a_change_whose_answer_is_lost_is_known,
+        "a change was made, and its caller was told that it was not",
+    ),
+}
+"""By the switch that takes the cure away: the law, and the words of its failure then."""
+
+
+@pytest.mark.parametrize("switch", LAWS)
+def test_a_law_of_the_store_holds(switch: str, place: Place) -> None:
+    law, _ = LAWS[switch]
+    law(place)
+
+
+SLOW = ("zookeeper-waits-for-its-server", "zookeeper-calls-without-limit", "zookeeper-any-size")
+
+
+@pytest.mark.parametrize("switch", [pytest.param(one, marks=pytest.mark.long if one in SLOW else ()) for one in LAWS])
+def test_a_law_of_the_store_is_red_without_its_cure(switch: str, place: Place) -> None:
+    law, words = LAWS[switch]
+    with fault(switch), pytest.raises(AssertionError, match=words):
+        law(place)
+
+
+# ---- the price
+
+
+def test_the_tree_is_read_by_its_changes(place: Place) -> None:
+    store, writer = place.open(), place.open()
+    for number in range(1_000):
+        writer.put(f"/tables/{number}", b"x" * 100)
+    assert len(store.children("/tables/")) == 1_000
+    read_at: list[str] = []
+    read = store._zk.read
+
+    def counted(*paths: str) -> list[Node | None]:
+        read_at.extend(paths)
+        return read(*paths)
+
+    store._zk.read = counted  # type: ignore[method-assign]
+    writer.put("/tables/7", b"new")
+    assert store.children("/tables/")["/tables/7"].value == b"new"
+    assert len(read_at) <= 5, f"one changed value costs {read_at}"
+    children, generation = (
+        median(timed(call) for _ in range(100)) for call in (lambda: store.children("/"), store.generation)
+    )
+    assert children <= 3 * generation, f"children {children * 1e3:.2f} ms, generation {generation * 1e3:.2f} ms"
+
+
+def timed(call: Callable[[], object]) -> float:
+    began = time.perf_counter()
+    call()
+    return time.perf_counter() - began
+
+
+# ---- the host's lease files
+
+
+def test_the_session_of_a_killed_process_is_ended_by_its_host_and_not_by_a_copy_of_it(
+    place: Place, tmp_path: Path
+) -> None:
+    store = place.open()
+    leases = HostLeases(place.leases, LEASE_MS, SystemClock())
+    with CoordinationProcess("zookeeper", place.root) as member:
+        session_id = member.ask("open", "tserver", "h:1")
+        (seen,) = leases.processes()
+        assert seen.session_id == session_id
+        assert leases.abandoned() == []
+        copied = tmp_path / "copied"
+        copied.mkdir()
+        for path in place.leases.iterdir():
+            (copied / path.name).write_bytes(path.read_bytes())
+        ended: list[str] = []
+        end_abandoned(HostLeases(copied, LEASE_MS, SystemClock()), ended.append)
+        assert ended == []
+        assert list(copied.iterdir()) == []
+        os.kill(seen.pid, signal.SIGKILL)
+        wait_until(lambda: leases.abandoned() != [], "the lock's end")
+        end_abandoned(leases, store.end_session)
+        assert [info.alive for info in store.sessions("tserver")] == [False]
+        assert list(place.leases.iterdir()) == []
+
+
+def test_a_process_whose_lease_file_was_removed_gives_up(place: Place) -> None:
+    """R15: its supervisor could not end it any more."""
+    session = renewing(place.open(lease_ms=HOUR_MS, renew_ms=HOUR_MS // 3).open_session("tserver", "h:1"))
+    assert session._renew()
+    for path in place.leases.iterdir():
+        path.unlink()
+    assert not session._renew()
+    assert not session.is_valid()
+
+
+def test_a_file_that_was_never_finished_is_no_lease(tmp_path: Path) -> None:
+    leases = HostLeases(tmp_path / "leases", LEASE_MS, SystemClock())
+    leases.clear()
+    assert not leases.processes()
+    assert not leases.abandoned()
+    own = leases.make("tserver-1-a", SystemClock().boot_ns())
+    (tmp_path / "leases" / ".tserver-2-b.1.1").touch()
+    assert [process.session_id for process in leases.processes()] == ["tserver-1-a"]
+    assert leases.abandoned() == []
+    leases.clear()
+    own.file.close()
+    assert [leases.session_of(path) for path in leases.abandoned()] == ["tserver-1-a"]
+    own.path.write_bytes(b"rubbish")
+    assert [leases.session_of(path) for path in leases.abandoned()] == [""]
+    own.remove()
+    assert list((tmp_path / "leases").iterdir()) == []
+
+
+# ---- small things
+
+
+def renewing(session: Session) -> ZooKeeperSession:
+    assert isinstance(session, ZooKeeperSession)
+    return session

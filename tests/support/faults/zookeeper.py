@@ -1,0 +1,121 @@
+"""Fault switches of the coordination store in ZooKeeper."""
+
+from __future__ import annotations
+
+from tests.support.faults.switch import Edit, Switch
+
+_ENSEMBLE = "bookkeeper.coordination.zookeeper.ensemble"
+_STORE = "bookkeeper.coordination.zookeeper.zookeeper"
+_SLOW_TO_NOTICE = Edit(_ENSEMBLE, "new_client", "call_ms / 1000,", "60,")
+
+ZOOKEEPER: dict[str, Switch] = {
+    "zookeeper-ephemeral-lives": Switch(
+        _ENSEMBLE,
+        "Ensemble.commit",
+        old="transaction.create(path, content)",
+        new='transaction.create(path, content, ephemeral="/alive/" in path)',
+        breaks="R15: a process whose connection ZooKeeper expires is dead, and counts on its lease",
+    ),
+    "zookeeper-lives-by-first-look": Switch(
+        "bookkeeper.coordination.zookeeper.lives",
+        "Lives.note",
+        old="is_unchanged = seen is not None and seen.version == version",
+        new="is_unchanged = seen is not None",
+        breaks="R15: a process that renewed its lease after a pause is taken for dead",
+    ),
+    "zookeeper-death-at-any-version": Switch(
+        _STORE,
+        "ZooKeeperCoordination._has_removed",
+        old="session_id), version))",
+        new="session_id), ANY))",
+        breaks="R15: a renewal between an observer's look and its verdict does not count",
+    ),
+    "zookeeper-lease-not-on-the-host": Switch(
+        "bookkeeper.coordination.zookeeper.zookeeper_session",
+        "ZooKeeperSession._renew",
+        old="self._lease.file.write(before_ns)",
+        new="pass",
+        breaks="R15: the host's supervisor ends a process that renews its lease",
+    ),
+    "zookeeper-waits-for-its-server": Switch(
+        _ENSEMBLE,
+        "Ensemble._connect_again",
+        old="if self._connection.client is not lost:",
+        new="if True:",
+        also=(_SLOW_TO_NOTICE,),
+        breaks="R15: a server that goes dark ends the sessions of all processes that use it",
+    ),
+    "zookeeper-session-in-two-steps": Switch(
+        _STORE,
+        "ZooKeeperCoordination.open_session",
+        old="""
+        self._zk.commit(
+            Write(self._zk.at(layout.SERIAL), b"", serial.version),
+            Create(self._zk.at(layout.SESSIONS, session_id), content),
+            Create(alive),
+        )
+        """,
+        new="""
+        self._zk.commit(Create(self._zk.at(layout.SESSIONS, session_id), content))
+        self._zk.commit(Write(self._zk.at(layout.SERIAL), b"", serial.version), Create(alive))
+        """,
+        breaks="R15: a new session is listed as dead, its record is removed, and then it lives unlisted",
+    ),
+    "zookeeper-bare-serials": Switch(
+        _STORE,
+        "random_suffix",
+        old="return secrets.token_hex(8)",
+        new='return "0"',
+        breaks="a root restored from a backup gives out ids of sessions that have logs already",
+    ),
+    "zookeeper-any-root": Switch(
+        _STORE,
+        "ZooKeeperCoordination._refuse_other_root",
+        old="if root.content != self._settings.store_id.encode():",
+        new="if False:",
+        breaks="R23: a process works with the root of another cluster",
+    ),
+    "zookeeper-dead-write": Switch(
+        _STORE,
+        "ZooKeeperCoordination._checks_of_own",
+        old="for session in self._own[:1]",
+        new="for session in ()",
+        breaks="R14: a process that counts as dead changes the configuration",
+    ),
+    "zookeeper-any-size": Switch(
+        "bookkeeper.coordination.zookeeper.layout",
+        "checked_size",
+        old="if len(content) > NODE_BYTES_MAX:",
+        new="if False:",
+        breaks="a value that ZooKeeper does not take costs the connection, and the leases with it",
+    ),
+    "zookeeper-candidacies-in-one-node": Switch(
+        "bookkeeper.coordination.zookeeper.layout",
+        "parted",
+        old=">= PLACES_MAX:",
+        new=">= 10**9:",
+        breaks="a host with very many replicas can't stand in elections, and ends for ever again",
+    ),
+    "zookeeper-calls-without-limit": Switch(
+        _ENSEMBLE,
+        "Ensemble._left_s",
+        old="return max(0.0,",
+        new="return max(5.0,",
+        also=(_SLOW_TO_NOTICE,),
+        breaks="R15: a thread waits for ZooKeeper beyond the lease",
+    ),
+    "zookeeper-lost-answer-is-no": Switch(
+        _STORE,
+        "ZooKeeperCoordination._change_tree",
+        old="if any(known.token == token for known in tree.changes):",
+        new="if False:",
+        breaks="a change whose answer was lost is made, and its caller is told that it was not",
+    ),
+    "zookeeper-start-makes-secrets": Switch(
+        "bookkeeper.standalone.directory",
+        "complete_cluster",
+        old="may_make = is_embedded or is_new",
+        new="may_make = True",
+        breaks="a host that is alone in its own directory makes secrets that no other host has, and another election",
+    ),
+}

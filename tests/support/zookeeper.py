@@ -1,0 +1,170 @@
+"""A real ZooKeeper server as one Java process, from the jars of the assembled HBase, for tests."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import NamedTuple, Self
+
+from bookkeeper.clock import SystemClock
+from bookkeeper.errors import UnavailableError
+from bookkeeper.standalone.children.log_end import log_end
+from bookkeeper.standalone.children.parent_death import ended_with_parent
+from bookkeeper.standalone.hbase.java import default_home, find_java, why_not_runnable
+from bookkeeper.standalone.ports import HOST, free_ports
+from tests.support.hbase import HBaseUnavailableError
+
+TICK_MS = 1_000
+HEAP_MB = 96
+START_S = 60.0
+LOOK_MS = 20
+
+
+def state_of(task: Path) -> str:
+    """The state of a thread: T = it stands still."""
+    return (task / "stat").read_text().rpartition(") ")[2][0]
+
+
+class Member(NamedTuple):
+    """One of several servers: its number, and the lines of the settings that name all of them."""
+
+    number: int
+    servers: Sequence[str]
+
+
+@contextmanager
+def three_servers(directory: Path) -> Iterator[list[ZooKeeperServer]]:
+    """Three servers that run and form a quorum. Raises HBaseUnavailableError, UnavailableError."""
+    ports = free_ports(6)
+    lines = [f"server.{n}={HOST}:{ports[2 * n - 2]}:{ports[2 * n - 1]}" for n in (1, 2, 3)]
+    servers = [ZooKeeperServer(directory / f"server{n}", member=Member(n, lines)) for n in (1, 2, 3)]
+    try:
+        for server in servers:
+            server.launch()
+        for server in servers:
+            server.wait()
+        yield servers
+    finally:
+        for server in servers:
+            server.kill9()
+
+
+class ZooKeeperServer:
+    """One server over a directory, at the same port after each start. Not safe for use by several threads at once."""
+
+    def __init__(self, directory: Path, users: Mapping[str, str] | None = None, member: Member | None = None) -> None:
+        """``users``: the passwords of those who may log in by SASL. ``member``: of several servers."""
+        self._directory = directory
+        self._users = users or {}
+        self._member = member
+        self._process: subprocess.Popen[bytes] | None = None
+        (self.port,) = free_ports(1)
+
+    @property
+    def quorum(self) -> str:
+        """The server's address."""
+        return f"{HOST}:{self.port}"
+
+    def start(self) -> None:
+        """Start, and return when it answers. Raises HBaseUnavailableError without Java or jars, UnavailableError."""
+        self.launch()
+        self.wait()
+
+    def launch(self) -> None:
+        """Start, and return at once. Raises HBaseUnavailableError."""
+        if (missing := why_not_runnable()) is not None:
+            raise HBaseUnavailableError(missing)
+        self._directory.mkdir(parents=True, exist_ok=True)
+        settings, log = self._directory / "zoo.cfg", self._directory / "zookeeper.log"
+        settings.write_text(
+            f"tickTime={TICK_MS}\ndataDir={self._directory / 'data'}\nclientPort={self.port}\n"
+            f"clientPortAddress={HOST}\nadmin.enableServer=false\nmaxClientCnxns=0\n4lw.commands.whitelist=*\n"
+        )
+        home = default_home()
+        command = [str(find_java()), f"-Xmx{HEAP_MB}m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
+        if self._users:
+            logins = "\n".join(f'  user_{name}="{password}"' for name, password in self._users.items())
+            jaas = self._directory / "jaas.conf"
+            jaas.write_text(
+                f"Server {{\n  org.apache.zookeeper.server.auth.DigestLoginModule required\n{logins};\n}};\n"
+            )
+            with settings.open("a") as out:
+                out.write("authProvider.1=org.apache.zookeeper.server.auth.SASLAuthenticationProvider\n")
+            command.append(f"-Djava.security.auth.login.config={jaas}")
+        command += ["-cp", f"{home}/conf:{home}/lib/*"]
+        main = "ZooKeeperServerMain"
+        if self._member is not None:
+            main = "quorum.QuorumPeerMain"
+            (self._directory / "data").mkdir(exist_ok=True)
+            (self._directory / "data" / "myid").write_text(f"{self._member.number}\n")
+            with settings.open("a") as out:
+                out.write("initLimit=10\nsyncLimit=5\n" + "".join(f"{line}\n" for line in self._member.servers))
+        command += [f"org.apache.zookeeper.server.{main}", str(settings)]
+        with log.open("ab") as output:
+            self._process = subprocess.Popen(
+                ended_with_parent(command, signal.SIGKILL), stdout=output, stderr=output, start_new_session=True
+            )
+
+    def wait(self) -> None:
+        """Return when it serves, with the others of its quorum. Raises UnavailableError."""
+        assert self._process is not None
+        clock, never = SystemClock(), threading.Event()
+        deadline_ns = clock.boot_ns() + int(START_S * 1e9)
+        while not self.mode:
+            if self._process.poll() is not None or clock.boot_ns() > deadline_ns:
+                self.kill9()
+                words = log_end(self._directory / "zookeeper.log", 4_000)
+                raise UnavailableError(f"ZooKeeper at {self.quorum} does not answer:\n{words}")
+            clock.wait(never, LOOK_MS)
+
+    @property
+    def mode(self) -> str:
+        """``standalone``, ``leader`` or ``follower``; "" while it does not serve."""
+        try:
+            with socket.create_connection((HOST, self.port), 1.0) as connection:
+                connection.sendall(b"srvr")
+                said = connection.makefile(encoding="utf-8", errors="replace").read()
+        except OSError:
+            return ""
+        return next((line.removeprefix("Mode: ") for line in said.splitlines() if line.startswith("Mode: ")), "")
+
+    @property
+    def pid(self) -> int:
+        """Of the process, which runs."""
+        assert self._process is not None
+        return self._process.pid
+
+    @contextmanager
+    def stopped(self) -> Iterator[None]:
+        """The process stands still, all of its threads."""
+        os.kill(self.pid, signal.SIGSTOP)
+        try:
+            clock, never = SystemClock(), threading.Event()
+            while not all(state_of(task) == "T" for task in Path(f"/proc/{self.pid}/task").iterdir()):
+                clock.wait(never, 1)
+            yield
+        finally:
+            os.kill(self.pid, signal.SIGCONT)
+
+    def kill9(self) -> None:
+        """End the process; what it acknowledged stays."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            self._process = None
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.kill9()
