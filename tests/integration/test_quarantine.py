@@ -16,7 +16,7 @@ from bookkeeper.errors import NotFoundError, PermanentError
 from bookkeeper.master.quarantine.quarantined_ranges import scan_rows
 from bookkeeper.metadata.owner import ROUND_NAME
 from bookkeeper.replay.ranges import Range
-from bookkeeper.rpc.contract.messages import QuarantinedRange
+from bookkeeper.rpc.contract.messages import QuarantinedRange, WaitCause
 from bookkeeper.storage.wal.reading.block_reader import read_headers
 from shell.failures import ExitCode
 from tests.docs.page import ROOT, same_shape
@@ -209,7 +209,14 @@ def test_a_blocking_range_may_be_tried_at_once(tmp_path: Path) -> None:
             damage(name, 3, root=west.directory)
         blocking = listed(west, "blocking")
         assert blocking.error_code == "corruption"
-        cause = next(one for one in west.client.replication.why("t").causes if one.kind == "damaged")
+        causes: list[WaitCause] = []
+
+        def is_told() -> bool:  # the needed offset may come into the books after the report of the error
+            causes[:] = [one for one in west.client.replication.why("t").causes if one.kind == "damaged"]
+            return bool(causes)
+
+        wait_until(is_told, "the cause")
+        (cause,) = causes
         assert cause.needs_person
         hold = f"bookkeeper shell {west.directory} replication quarantine hold {blocking.range_id}"
         assert [step.command for step in cause.steps] == [hold]
