@@ -45,6 +45,7 @@ def test_others_tables_hold_what_was_written_whatever_holders_of_secrets_send(tm
         attacked(cluster, 600, {})
 
 
+@pytest.mark.long
 def test_tables_on_hosts_hold_what_was_written_whatever_a_process_of_the_cluster_sends(tmp_path: Path) -> None:
     with Cluster(tmp_path / "west", "west", tservers=1, overrides=HOSTS) as cluster:
         attacked(cluster, 600, {"table.replicas": "3"})

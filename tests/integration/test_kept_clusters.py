@@ -81,6 +81,7 @@ def records_in_lake() -> list[tuple[str, int]]:
     return sorted(zip(table.column("_file").to_pylist(), table.column("_offset").to_pylist(), strict=True))
 
 
+@pytest.mark.long
 def test_clusters_of_an_earlier_version_open_serve_and_replicate(
     kept: tuple[Cluster, Cluster, Mapping[str, Cells]], tmp_path: Path
 ) -> None:

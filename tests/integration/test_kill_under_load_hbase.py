@@ -50,6 +50,7 @@ def strike(pair: Pair, *faults: tuple[Fault, str, str, int]) -> None:
     pair.check()
 
 
+@pytest.mark.long
 def test_hbase_may_be_killed_while_the_processes_of_both_clusters_are(pair: Pair) -> None:
     strike(
         pair,

@@ -164,6 +164,7 @@ def found(client: Client) -> Counter[tuple[bytes, bytes]]:
 
 
 @pytest.mark.spark
+@pytest.mark.long
 def test_a_leaders_host_goes_away_and_its_rows_come_back_once(cluster: Cluster, tmp_path: Path) -> None:
     client = cluster.client
     with Cluster(tmp_path / "east", "east", tservers=1, overrides=PAIR) as east:

@@ -16,7 +16,7 @@ from tests.support.workloads_run import Loader, cells_in, differences
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
 
 SEED = 20_261
-LIES = 30
+LIES = 15
 
 
 def test_a_peer_that_lies_delays_itself_only(west: Cluster, east: Cluster, tmp_path: Path) -> None:

@@ -113,6 +113,7 @@ def places(client: Client) -> list[tuple[str, ...]]:
     return [tuple(sorted(one.host for one in tablet.replicas)) for tablet in found]
 
 
+@pytest.mark.long
 def test_tablets_on_different_hosts_come_together_and_merge(cluster: Cluster) -> None:
     client = cluster.client
     client.tables.create("t", splits=SPLITS, properties={"table.replicas": "2"})

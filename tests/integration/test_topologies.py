@@ -222,6 +222,7 @@ def test_r22_by_two_paths_every_record_arrives_once(clusters: Map) -> None:
     assert versions(clusters["c"]) == dict.fromkeys(rows, 1)
 
 
+@pytest.mark.long
 def test_r22_where_each_is_joined_with_each_every_record_arrives_once_everywhere(clusters: Map) -> None:
     clusters.overrides |= SHORT_GRACE
     clusters.add("a", "b", "c", properties=KEPT)

@@ -193,6 +193,7 @@ def _bomb(path: Path) -> SegmentRef:
     return craft(path, [group], options={"write_statistics": False})
 
 
+@pytest.mark.long
 def test_a_file_of_some_kilobytes_takes_no_gigabyte(tmp_path: Path) -> None:
     """In a process of its own, so that its greatest size is that of the check."""
     ref = _bomb(tmp_path / "s.parquet")
