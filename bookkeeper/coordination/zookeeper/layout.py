@@ -43,7 +43,7 @@ NODE_BYTES_MAX = 900_000
 
 
 class SessionNode(Struct, frozen=True):
-    """What a session is."""
+    """The kind, address and host of a session."""
 
     kind: str
     address: str

@@ -7,22 +7,21 @@ ZooKeeper. The process counts on a lease only when both are written. Rule: R15.
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Callable
 
 from bookkeeper.clock import Clock
 from bookkeeper.config.sections import CoordinationSettings
 from bookkeeper.coordination.host_leases import OwnLease
 from bookkeeper.coordination.lease import renewal_counts
+from bookkeeper.coordination.renewed_session import RenewedSession
 from bookkeeper.coordination.zookeeper.ensemble import Ensemble, NotAsExpectedError, Write
-from bookkeeper.errors import LeaseLostError, UnavailableError
-from bookkeeper.runtime.threads import guarded_thread
+from bookkeeper.errors import UnavailableError
 
 LOG = logging.getLogger(__name__)
 
 
-class ZooKeeperSession:
-    """See :class:`bookkeeper.coordination.coordination_protocol.Session`."""
+class ZooKeeperSession(RenewedSession):
+    """A lease in a node and in a file of the host."""
 
     def __init__(
         self,
@@ -38,43 +37,17 @@ class ZooKeeperSession:
         """``node``: the path of the node that is renewed, at version 0. ``made_ns``: before it was made. ``end`` ends
         the session in the store; ``lease`` is its file.
         """
-        self._session_id = session_id
+        super().__init__(session_id, clock, settings, made_ns)
         self._node = node
         self._ensemble = ensemble
-        self._clock = clock
-        self._lease_ns = settings.session_lease_ms * 1_000_000
-        self._renew_ms = settings.session_renew_ms
         self._end = end
         self._lease = lease
         self._version = 0
-        self._valid_until_ns = made_ns + self._lease_ns
-        self._stop = threading.Event()
-        self._thread = guarded_thread(f"lease-{session_id}", self._run)
-
-    def start(self) -> None:
-        """Start the renewals."""
-        self._thread.start()
-
-    @property
-    def session_id(self) -> str:
-        """See the protocol."""
-        return self._session_id
-
-    def is_valid(self) -> bool:
-        """See the protocol."""
-        return not self._stop.is_set() and self._clock.boot_ns() < self._valid_until_ns
-
-    def check(self) -> None:
-        """See the protocol."""
-        if not self.is_valid():
-            raise LeaseLostError(f"session {self._session_id} is over; this process must stop and be started again")
 
     def close(self) -> None:
         """See the protocol."""
         was_set = self._stop.is_set()
-        self._stop.set()
-        if self._thread.is_alive() and threading.current_thread() is not self._thread:
-            self._thread.join()
+        self._end_renewals()
         if was_set:
             return
         try:
@@ -84,12 +57,6 @@ class ZooKeeperSession:
             self._lease.file.close()
         else:
             self._lease.remove()
-
-    def _run(self) -> None:
-        while not self._clock.wait(self._stop, self._renew_ms):
-            if not self._renew():
-                LOG.critical("session %s lost its lease", self._session_id)
-                return
 
     def _renew(self) -> bool:
         """Write a renewal; False once the session is lost. The new lease starts before the write is sent."""
