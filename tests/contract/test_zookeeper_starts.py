@@ -13,12 +13,16 @@ from pathlib import Path
 
 import pytest
 from kazoo.client import KazooClient
+from kazoo.protocol.states import KeeperState
 
+from bookkeeper.clock import SystemClock
 from bookkeeper.config.file import SETTINGS_FILE, load_settings
 from bookkeeper.config.sections import Settings
 from bookkeeper.coordination.config_tree import ELECTION_PATH, read_config
 from bookkeeper.coordination.connect import open_coordination
 from bookkeeper.coordination.zookeeper import ensemble
+from bookkeeper.coordination.zookeeper.access import Access
+from bookkeeper.coordination.zookeeper.url import ZooKeeperUrl
 from bookkeeper.errors import BookkeeperError, ExistsError, InvalidInputError, NotFoundError, RefusedError
 from bookkeeper.standalone.directory import complete_cluster, init_cluster
 from bookkeeper.standalone.ports import free_ports
@@ -26,6 +30,7 @@ from shell.config_commands import check_stores
 from tests.support.certificates import Authority
 from tests.support.faults import fault
 from tests.support.must_raise import must_raise
+from tests.support.tservers import wait_until
 from tests.support.zookeeper import ZooKeeperServer
 
 
@@ -199,6 +204,33 @@ def test_a_user_alone_opens_the_root_that_it_made(tmp_path: Path, zookeeper: Zoo
             pytest.raises(RefusedError, match=r"is closed to clients without a user: set coordination.user"),
         ):
             complete_cluster(nobody)
+
+
+def test_a_refusal_that_is_seen_late_is_still_a_refusal(
+    tmp_path: Path, zookeeper: ZooKeeperServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """kazoo shows the refusal for a moment only: its thread ends at once, and the connection is a closed one then."""
+    del zookeeper  # says why no server can run
+    new_client = ensemble.new_client
+
+    def ended_client(access: Access, call_ms: int) -> KazooClient:
+        """Its caller looks at it after its thread has ended."""
+        client = new_client(access, call_ms)
+        start = client.start_async
+
+        def start_and_end() -> threading.Event:
+            live: threading.Event = start()
+            wait_until(lambda: client.client_state == KeeperState.CLOSED, "the end of the connection")
+            return live
+
+        client.start_async = start_and_end
+        return client
+
+    with ZooKeeperServer(tmp_path / "zookeeper", {"west": "pass word"}) as server:
+        access = Access(ZooKeeperUrl(server.quorum, "/west"), user="west", password="another")
+        monkeypatch.setattr(ensemble, "new_client", ended_client)
+        with pytest.raises(RefusedError, match="refuses the user 'west'"):
+            ensemble.Ensemble(access, SystemClock(), 1_000)
 
 
 @contextmanager

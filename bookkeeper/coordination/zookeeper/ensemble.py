@@ -128,17 +128,16 @@ class Connection(Struct, frozen=True):
 
     client: KazooClient
     live: threading.Event
-
-    @property
-    def is_refused(self) -> bool:
-        """Whether a server refused the user, which ends kazoo's tries; a server that goes away meanwhile does, too."""
-        return bool(self.client.client_state == KeeperState.AUTH_FAILED)
+    refused: threading.Event
+    """A server refused the user, which ends kazoo's tries; a server that goes away meanwhile does, too."""
 
     def is_live_within(self, limit_ms: int) -> bool:
         """Whether it is connected within this time; returns early when it is refused."""
         for _ in range(max(1, int(limit_ms / 1000 / LOOK_S))):
-            if self.live.wait(LOOK_S) or self.is_refused:
-                return self.live.is_set()
+            if self.live.wait(LOOK_S):
+                return True
+            if self.refused.is_set():
+                return False
         return False
 
 
@@ -159,7 +158,7 @@ class Ensemble:
         self._connection = self._connected(0)
         self._live_ns = clock.boot_ns()
         """When the connection was found live."""
-        if not self._connection.is_live_within(CONNECT_MS) or self._connection.is_refused:
+        if not self._connection.is_live_within(CONNECT_MS) or self._connection.refused.is_set():
             error = self._silent(self._connection, CONNECT_MS)
             self.close()
             raise error
@@ -270,14 +269,21 @@ class Ensemble:
         """A new client. It takes no server that is behind ``seen_zxid``, so what is read never goes back."""
         client = new_client(self._access, self._call_ms)
         client.last_zxid = seen_zxid
-        return Connection(client, client.start_async())
+        refused = threading.Event()
+
+        def note(_state: str) -> None:  # in kazoo's thread; its state says "closed" a moment later
+            if client.client_state == KeeperState.AUTH_FAILED:
+                refused.set()
+
+        client.add_listener(note)
+        return Connection(client, client.start_async(), refused)
 
     def _live(self) -> tuple[KazooClient, int]:
         """The client, once it is connected, and the end of the call. What is asked without a connection waits in kazoo
         without a limit.
         """
         connection = self._connection
-        if connection.is_refused:
+        if connection.refused.is_set():
             self._connect_again(connection.client)
             connection = self._connection
         is_live, now_ns = connection.is_live_within(self._call_ms), self._clock.boot_ns()
@@ -291,7 +297,7 @@ class Ensemble:
 
     def _silent(self, connection: Connection, limit_ms: int) -> UnavailableError | RefusedError:
         """Why there is no connection."""
-        if connection.is_refused:
+        if connection.refused.is_set():
             return self._refused(limit_ms)
         return self._away(limit_ms)
 
@@ -338,6 +344,8 @@ class Ensemble:
         except AuthFailedError as error:
             raise self._refused(self._call_ms) from error
         except (KazooException, KazooTimeoutError) as error:
+            if self._connection.refused.is_set():
+                raise self._refused(self._call_ms) from error
             raise UnavailableError(f"{self._url} does not answer: {reason_of(error)}") from error
         self._is_admitted = True
         return answer
