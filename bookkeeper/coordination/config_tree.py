@@ -23,7 +23,7 @@ from urllib.parse import quote, unquote
 from msgspec import Struct, field
 
 from bookkeeper.coordination.coordination_protocol import Coordination, Versioned
-from bookkeeper.errors import ConflictError, CorruptionError, NotFoundError
+from bookkeeper.errors import CorruptionError, NotFoundError
 from bookkeeper.model import DEFAULT_GROUP, BlockTarget, LocalityGroup, Target, TargetKey
 
 INSTANCE_PATH = "/instance"
@@ -36,9 +36,6 @@ USERS = "/users/"
 HOSTS = "/hosts/"
 DRAINING = "/draining/"
 COUNTERS = "/counters/"
-
-READS_MAX = 50
-"""Tries to read the tree within one generation before giving up with ConflictError."""
 
 TableState = Literal["creating", "online", "deleting"]
 
@@ -127,15 +124,8 @@ class ClusterConfig(Struct, frozen=True):
 
 
 def read_config(coordination: Coordination) -> ClusterConfig:
-    """Read the complete configuration at one generation. Raises CorruptionError, TransientError, and ConflictError when
-    the tree changes during each of many tries.
-    """
-    for _ in range(READS_MAX):
-        generation = coordination.generation()
-        entries = coordination.children("/")
-        if coordination.generation() == generation:
-            return parse_config(generation, entries)
-    raise ConflictError(f"the configuration changed {READS_MAX} times while it was read; try again")
+    """Read the complete configuration at one generation. Raises CorruptionError, TransientError."""
+    return parse_config(*coordination.tree())
 
 
 def parse_config(generation: int, entries: Mapping[str, Versioned]) -> ClusterConfig:

@@ -76,14 +76,21 @@ class Coordination(Protocol):
         the ``host`` whose lock it holds.
         """
 
-    def sessions(self, kind: str) -> list[SessionInfo]:
-        """All sessions of a kind that were not forgotten, dead ones included."""
+    def sessions(self, *kinds: str) -> list[SessionInfo]:
+        """All sessions of these kinds that were not forgotten, dead ones included."""
+
+    def has_session_news(self) -> bool:
+        """Whether a session may have begun or ended since the last :meth:`sessions`; asks no other machine. A session
+        that only stays silent is no news: its end is found by the next call of :meth:`sessions`.
+        """
 
     def forget_session(self, session_id: str) -> None:
         """Remove a dead session's record; call it last, after the cleanup for the session."""
 
     def try_lead(self, session: Session) -> Leader | None:
-        """Become the leader, with a higher epoch, unless a live session leads. None when another one leads."""
+        """Become the leader, with a higher epoch, unless a live session leads. None when another one leads, or led a
+        moment ago: try again.
+        """
 
     def leader(self) -> Leader | None:
         """The live leader, or None."""
@@ -115,6 +122,9 @@ class Coordination(Protocol):
 
     def children(self, prefix: str) -> dict[str, Versioned]:
         """All values whose path starts with ``prefix``, read at one moment."""
+
+    def tree(self) -> tuple[int, dict[str, Versioned]]:
+        """The generation and all values, read at one moment."""
 
     def generation(self) -> int:
         """Counts every change of the tree; equal generations mean equal trees."""

@@ -102,12 +102,17 @@ class EmbeddedCoordination:
             self._own.append(session)
         return session
 
-    def sessions(self, kind: str) -> list[SessionInfo]:
+    def sessions(self, *kinds: str) -> list[SessionInfo]:
         """See the protocol."""
         with self._store.reading() as db:
-            ids = [row[0] for row in db.execute("SELECT session_id FROM sessions WHERE kind = ? ORDER BY 1", (kind,))]
+            rows = db.execute("SELECT session_id, kind FROM sessions ORDER BY 1").fetchall()
+        ids = [session_id for session_id, kind in rows if kind in kinds]
         found = (self._judge(session_id) for session_id in ids)
         return [info for info in found if info is not None]
+
+    def has_session_news(self) -> bool:
+        """See the protocol: a look is cheap here."""
+        return True
 
     def processes(self) -> list[SessionProcess]:
         """The processes that hold the lock of a session's file on this boot, also if the session counts as dead; no
@@ -294,18 +299,17 @@ class EmbeddedCoordination:
     def children(self, prefix: str) -> dict[str, Versioned]:
         """See the protocol."""
         with self._store.reading() as db:
-            rows = db.execute(
-                "SELECT path, value, version FROM tree"
-                " WHERE path >= ?1 AND substr(path, 1, length(?1)) = ?1 ORDER BY 1",
-                (_checked(prefix),),
-            ).fetchall()
-        return {path: Versioned(value, version) for path, value, version in rows}
+            return _values(db, _checked(prefix))
+
+    def tree(self) -> tuple[int, dict[str, Versioned]]:
+        """See the protocol."""
+        with self._store.reading() as db:
+            return _generation(db), _values(db, "/")
 
     def generation(self) -> int:
         """See the protocol."""
         with self._store.reading() as db:
-            row = db.execute("SELECT value FROM counters WHERE name = ?", (_GENERATION,)).fetchone()
-        return 0 if row is None else int(row[0])
+            return _generation(db)
 
     # ---- numbers
 
@@ -341,6 +345,19 @@ def process_started(pid: int) -> str:
         return ""
     state, started = fields[0], fields[19]
     return "" if state in "ZX" else started
+
+
+def _generation(db: sqlite3.Connection) -> int:
+    row = db.execute("SELECT value FROM counters WHERE name = ?", (_GENERATION,)).fetchone()
+    return 0 if row is None else int(row[0])
+
+
+def _values(db: sqlite3.Connection, prefix: str) -> dict[str, Versioned]:
+    rows = db.execute(
+        "SELECT path, value, version FROM tree WHERE path >= ?1 AND substr(path, 1, length(?1)) = ?1 ORDER BY 1",
+        (prefix,),
+    )
+    return {path: Versioned(value, version) for path, value, version in rows}
 
 
 def _leader_row(db: sqlite3.Connection) -> Leader | None:

@@ -83,10 +83,10 @@ LOG = logging.getLogger(__name__)
 
 FATE_THREADS = 6
 SESSIONS_POLL_MS = 200
-"""ms between reads of the sessions: the delay beyond its lease until a dead tserver is noticed."""
+"""ms between looks at the sessions: the delay beyond its lease until a dead tserver is noticed."""
 
-REMOTE_SESSIONS_POLL_MS = 500
-"""The same where the coordination store is not on this machine: each read is a call."""
+QUIET_SESSIONS_MS = 1_000
+"""ms between them while a store on other machines has told of no new and no ended session: each look is a call."""
 
 
 class GarbageCollection(Struct, frozen=True):
@@ -259,13 +259,16 @@ class Leadership(Struct):
     def _watch_sessions(self) -> None:
         known: frozenset[tuple[str, bool]] = frozenset()
         replays: frozenset[str] = frozenset()
-        is_embedded = self.settings.coordination_dir is not None
-        poll_ms = SESSIONS_POLL_MS if is_embedded else REMOTE_SESSIONS_POLL_MS
-        while not self.clock.wait(self._stop, poll_ms):
+        looked_ns = self.clock.boot_ns() - QUIET_SESSIONS_MS * 1_000_000
+        while not self.clock.wait(self._stop, SESSIONS_POLL_MS):
+            now_ns = self.clock.boot_ns()
+            if now_ns - looked_ns < QUIET_SESSIONS_MS * 1_000_000 and not self.coordination.has_session_news():
+                continue
+            looked_ns = now_ns
             with self._recorded("recovery"):
-                recovered = self.cycle.recovery.run_once()
-                self.cycle.placement.leaders.watch()
                 seen = self.watches.processes.look()
+                recovered = self.cycle.recovery.run_once(seen.sessions)
+                self.cycle.placement.leaders.watch()
                 sessions = frozenset((info.session_id, info.alive) for info in seen.sessions)
                 if recovered or sessions != known:
                     self.cycle.event_queue.ask_full()

@@ -342,3 +342,16 @@ def test_children_are_one_moment_even_while_others_write(site: Site, store: Coor
             assert seen == list(range(len(seen))), "a later value without an earlier one"
         writer.join()
     assert len(store.children("/n/")) == 150
+
+
+def test_the_tree_is_of_one_moment_while_it_changes(site: Site, store: Coordination) -> None:
+    store.put("/a", b"1")
+    first, _ = store.tree()
+    with site.process() as writer:
+        writing = threading.Thread(target=writer.ask, args=("write", "/b", 30))
+        writing.start()
+        while store.generation() < first + 30:
+            generation, values = store.tree()
+            assert len(values) == 1 + generation - first, "the values are of another moment than the generation"
+        writing.join()
+    assert store.tree() == (first + 30, store.children("/"))

@@ -326,6 +326,67 @@ def a_change_whose_answer_is_lost_is_known(place: Place) -> None:
     assert [one.version for one in place.open().children("/").values()] == [1]
 
 
+def a_look_at_what_has_not_changed_costs_one_packet(place: Place) -> None:
+    """An idle process looks at the same things again and again."""
+    store, leading = place.open(lease_ms=HOUR_MS, renew_ms=HOUR_MS // 3), place.open(lease_ms=HOUR_MS)
+    assert leading.try_lead(leading.open_session("master", "h:1")) is not None
+    candidate = store.open_session("master", "h:2")
+    looks: list[Callable[[], object]] = [
+        lambda: store.sessions("master", "tserver", "replay"),
+        store.leader,
+        store.candidates_version,
+        store.tree,
+        store.generation,
+        lambda: store.number("n"),
+    ]
+    for look in looks:
+        look()
+    asked = requests_of(store)
+    for look in looks:
+        look()
+    assert asked == ["Sync"] * len(looks), f"a look at what has not changed costs more than one packet: {asked}"
+    asked.clear()
+    assert [store.try_lead(candidate) for _ in range(10)] == [None] * 10
+    assert not asked, "a master that stands by asks although nothing has changed"
+
+
+def requests_of(store: ZooKeeperCoordination) -> list[str]:
+    """The requests of the store from now on."""
+    client, asked = store._zk._connection.client, list[str]()
+    call = client._call
+
+    def noted(request: object, answer: object) -> object:
+        asked.append(type(request).__name__)
+        return call(request, answer)
+
+    client._call = noted
+    return asked
+
+
+def news_are_told(place: Place) -> None:
+    """A process that asks no server until there are news."""
+    store = place.open(lease_ms=HOUR_MS, renew_ms=HOUR_MS // 3)
+    candidate, other = store.open_session("master", "h:2"), place.open(lease_ms=HOUR_MS)
+    leader = other.open_session("master", "h:1")
+    assert other.try_lead(leader) is not None
+    assert store.try_lead(candidate) is None
+    assert {info.session_id for info in store.sessions("master")} == {candidate.session_id, leader.session_id}
+    assert not store.has_session_news()
+    other.open_session("tserver", "h:3")
+    wait_for_news(store.has_session_news)
+    assert len(store.sessions("master", "tserver")) == 3
+    leader.close()
+    wait_for_news(store.has_session_news)
+    wait_for_news(lambda: store.try_lead(candidate) is not None)
+
+
+def wait_for_news(has_come: Callable[[], bool]) -> None:
+    try:
+        wait_until(has_come, "news", 3)
+    except AssertionError as error:
+        raise AssertionError("a change was not told") from error
+
+
 LAWS: dict[str, tuple[Callable[[Place], None], str]] = {
     "zookeeper-ephemeral-lives": (a_session_outlives_the_session_of_its_connection, "a live session counts as dead"),
     "zookeeper-lives-by-first-look": (a_renewal_after_a_pause_counts, "a live session counts as dead"),
@@ -346,6 +407,10 @@ LAWS: dict[str, tuple[Callable[[Place], None], str]] = {
         a_change_whose_answer_is_lost_is_known,
         "a change was made, and its caller was told that it was not",
     ),
+    "zookeeper-reads-again": (a_look_at_what_has_not_changed_costs_one_packet, "costs more than one packet"),
+    "zookeeper-lists-again": (a_look_at_what_has_not_changed_costs_one_packet, "costs more than one packet"),
+    "zookeeper-candidates-ask": (a_look_at_what_has_not_changed_costs_one_packet, "asks although nothing has changed"),
+    "zookeeper-no-news": (news_are_told, "a change was not told"),
 }
 """By the switch that takes the cure away: the law, and the words of its failure then."""
 

@@ -71,7 +71,7 @@ def test_6_the_books_of_a_deleted_table_go(world: World) -> None:
     master.cycle()
     master.fate.submit("delete_table", {"name": "table-1"})
     world.kill(next(iter(world.sessions)))
-    master.recovery.run_once()
+    master.recovery.run_once(master.recovery.tservers.sessions())
     master.run_fate()
     for _ in range(3):
         master.cycle()

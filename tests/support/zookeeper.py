@@ -128,12 +128,16 @@ class ZooKeeperServer:
     def mode(self) -> str:
         """``standalone``, ``leader`` or ``follower``; "" while it does not serve."""
         try:
-            with socket.create_connection((HOST, self.port), 1.0) as connection:
-                connection.sendall(b"srvr")
-                said = connection.makefile(encoding="utf-8", errors="replace").read()
+            said = self.ask("srvr")
         except OSError:
             return ""
         return next((line.removeprefix("Mode: ") for line in said.splitlines() if line.startswith("Mode: ")), "")
+
+    def ask(self, word: str) -> str:
+        """The answer to one of ZooKeeper's words of four letters. Raises OSError."""
+        with socket.create_connection((HOST, self.port), 1.0) as connection:
+            connection.sendall(word.encode())
+            return connection.makefile(encoding="utf-8", errors="replace").read()
 
     @property
     def pid(self) -> int:

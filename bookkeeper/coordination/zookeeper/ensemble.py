@@ -111,16 +111,26 @@ def call_limit_ms(settings: CoordinationSettings) -> int:
     return max(1_000, settings.session_lease_ms // 5)
 
 
-class Listing(Struct):
-    """The names in a node, until one is made or removed, or the connection is lost."""
+class Names(Struct, frozen=True):
+    """The names of the nodes in a node, sorted, and how often one was made or removed."""
+
+    names: list[str]
+    changes: int
+
+
+class Watch(Struct):
+    """Whether what was read may have changed since, or the connection was lost."""
 
     client: KazooClient
-    names: list[str] = field(default_factory=list)
     has_changed: threading.Event = field(default_factory=threading.Event)
 
     def note(self, _event: object) -> None:
         """The callback of the watch."""
         self.has_changed.set()
+
+    def is_quiet(self, client: KazooClient) -> bool:
+        """Whether what was read is what a server showed last on this connection."""
+        return self.client is client and not self.has_changed.is_set()
 
 
 class Connection(Struct, frozen=True):
@@ -154,7 +164,8 @@ class Ensemble:
         self._call_ms = call_ms
         self._connecting = threading.Lock()
         self._is_admitted = False
-        self._listings: dict[str, Listing] = {}
+        self._watched: dict[str, tuple[Watch, Node | None]] = {}
+        self._watched_lists: dict[str, tuple[Watch, Names]] = {}
         self._connection = self._connected(0)
         self._live_ns = clock.boot_ns()
         """When the connection was found live."""
@@ -177,7 +188,7 @@ class Ensemble:
         return [self._node(one, until_ns) for one in asked]
 
     def versions(self, *paths: str, is_synced: bool = False) -> list[int | None]:
-        """The versions of nodes, as :meth:`read`. ``is_synced``: as they were at :meth:`watched_names` or later."""
+        """The versions of nodes, as :meth:`read`. ``is_synced``: as they were at :meth:`watched` or later."""
         if not paths:
             return []
         client, until_ns = self._live()
@@ -187,9 +198,9 @@ class Ensemble:
         found = [self._answer(one, until_ns) for one in asked]
         return [None if stat is None else int(stat.version) for stat in found]
 
-    def watched_names(self, *paths: str) -> list[list[str]]:
-        """The names of the nodes in nodes, sorted. While nothing changes there, this costs a sync. Raises as
-        :meth:`names`.
+    def watched(self, nodes: Sequence[str] = (), lists: Sequence[str] = ()) -> tuple[list[Node | None], list[Names]]:
+        """Nodes as :meth:`read` shows them, and the names in nodes. While none of them changes, this costs a sync.
+        Raises as :meth:`names`.
 
         A server tells of a change before it answers a sync that came after it, and kazoo calls back in that order. So
         a watch that was not called by then has nothing to tell.
@@ -200,29 +211,40 @@ class Ensemble:
         client.handler.dispatch_callback(Callback("watch", told.set, ()))
         if not told.wait(self._left_s(until_ns)):
             raise UnavailableError(f"{self._url}: the connection was closed")
-        return [self._listed(client, path, until_ns) for path in paths]
+        return (
+            [self._watched_node(client, path, until_ns) for path in nodes],
+            [self._watched_list(client, path, until_ns) for path in lists],
+        )
 
-    def _listed(self, client: KazooClient, path: str, until_ns: int) -> list[str]:
-        known = self._listings.get(path)
-        if known is not None and known.client is client and not known.has_changed.is_set():
-            return known.names
-        fresh = Listing(client)
+    def has_news(self, nodes: Sequence[str] = (), lists: Sequence[str] = ()) -> bool:
+        """Whether a server has told of a change since :meth:`watched`, or nothing was read; this asks nobody."""
+        client = self._connection.client
+        known = [*map(self._watched.get, nodes), *map(self._watched_lists.get, lists)]
+        return any(one is None or not one[0].is_quiet(client) for one in known)
+
+    def _watched_node(self, client: KazooClient, path: str, until_ns: int) -> Node | None:
+        known = self._watched.get(path)
+        if known is not None and known[0].is_quiet(client):
+            return known[1]
+        watch = Watch(client)
+        is_there, asked = client.exists_async(path, watch=watch.note), client.get_async(path)
+        self._answer(is_there, until_ns)
+        found = self._node(asked, until_ns)
+        self._watched[path] = watch, found
+        return found
+
+    def _watched_list(self, client: KazooClient, path: str, until_ns: int) -> Names:
+        known = self._watched_lists.get(path)
+        if known is not None and known[0].is_quiet(client):
+            return known[1]
+        watch = Watch(client)
         try:
-            fresh.names = sorted(self._answer(client.get_children_async(path, watch=fresh.note), until_ns))
+            names, stat = self._answer(client.get_children_async(path, watch=watch.note, include_data=True), until_ns)
         except NoNodeError as error:
             raise self._gone(path) from error
-        self._listings[path] = fresh
-        return fresh.names
-
-    def changes(self, *paths: str) -> int:
-        """How often nodes, or what is in them, were changed, made or removed in all. Raises as :meth:`names`."""
-        client, until_ns = self._live()
-        client.sync_async(self._url.root)
-        asked = [client.exists_async(path) for path in paths]
-        found = [self._answer(one, until_ns) for one in asked]
-        if None in found:
-            raise UnavailableError(f"{self._url}: {paths} are gone; restore the coordination store")
-        return sum(int(stat.version) + int(stat.cversion) for stat in found)
+        found = Names(sorted(names), int(stat.cversion))
+        self._watched_lists[path] = watch, found
+        return found
 
     def names(self, path: str) -> list[str]:
         """The names of the nodes in a node, sorted. Raises UnavailableError, also when it is not there."""

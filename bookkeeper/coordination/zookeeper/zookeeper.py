@@ -130,6 +130,8 @@ class ZooKeeperCoordination:
         self._kinds: dict[str, SessionNode] = {}
         self._own: list[ZooKeeperSession] = []
         self._own_lock = threading.Lock()
+        self._led: Leader | None = None
+        """The leader at the last look, if it lived then."""
         self._tree = Tree({}, [], -1)
         self._tree_lock = threading.Lock()
         try:
@@ -184,13 +186,20 @@ class ZooKeeperCoordination:
             return session
         raise self._busy("sessions")
 
-    def sessions(self, kind: str) -> list[SessionInfo]:
+    def sessions(self, *kinds: str) -> list[SessionInfo]:
         """See the protocol."""
-        listed, alive = self._zk.watched_names(self._zk.at(layout.SESSIONS), self._zk.at(layout.ALIVE))
+        _, (listed, alive) = self._zk.watched(lists=self._session_lists())
         with self._lives_lock:
-            self._lives.keep(alive)
-        ids = [name for name in listed if name.partition("-")[0] == kind]
-        return [info for info in self._judge(ids, frozenset(alive)) if info is not None]
+            self._lives.keep(alive.names)
+        ids = [name for name in listed.names if name.partition("-")[0] in kinds]
+        return [info for info in self._judge(ids, frozenset(alive.names)) if info is not None]
+
+    def has_session_news(self) -> bool:
+        """See the protocol."""
+        return self._zk.has_news(lists=self._session_lists())
+
+    def _session_lists(self) -> tuple[str, str]:
+        return self._zk.at(layout.SESSIONS), self._zk.at(layout.ALIVE)
 
     def forget_session(self, session_id: str) -> None:
         """See the protocol; raises RefusedError while the session is alive."""
@@ -206,6 +215,7 @@ class ZooKeeperCoordination:
     def end_session(self, session_id: str) -> None:
         """End the session of a process that is known to be gone. Raises UnavailableError."""
         self._remove(self._zk.at(layout.ALIVE, session_id))
+        self._led = None  # the news of it may come later
 
     def _remove(self, path: str) -> None:
         try:
@@ -265,8 +275,10 @@ class ZooKeeperCoordination:
     def try_lead(self, session: Session) -> Leader | None:
         """See the protocol."""
         session.check()
-        row, version = self._leader_row()
-        if row is not None and self._is_alive(row.session_id):
+        if self._is_led_by_other(session):
+            return None
+        row, version, is_alive = self._leader_row()
+        if row is not None and is_alive:
             return row if row.session_id == session.session_id else None
         address = self._address_of(session)
         leader = Leader(session.session_id, address, 1 if row is None else row.epoch + 1)
@@ -274,13 +286,25 @@ class ZooKeeperCoordination:
 
     def leader(self) -> Leader | None:
         """See the protocol."""
-        row, _ = self._leader_row()
-        return row if row is not None and self._is_alive(row.session_id) else None
+        row, _, is_alive = self._leader_row()
+        return row if is_alive else None
+
+    def _is_led_by_other(self, session: Session) -> bool:
+        """Whether another live session led at the last look, and nothing has changed since, so that a candidate asks no
+        server until the leader has to have renewed its lease.
+        """
+        row = self._led
+        if row is None or row.session_id == session.session_id:
+            return False
+        if self._zk.has_news((self._zk.at(layout.LEADER),), (self._zk.at(layout.ALIVE),)):
+            return False
+        with self._lives_lock:
+            return not self._lives.due((row.session_id,), self._clock.boot_ns())
 
     def raise_epoch(self, session: Session, above: int) -> Leader:
         """See the protocol."""
         session.check()
-        row, version = self._leader_row()
+        row, version, _ = self._leader_row()
         if row is None or row.session_id != session.session_id:
             raise LeaseLostError(f"session {session.session_id} does not lead any more")
         leader = Leader(row.session_id, row.address, max(row.epoch, above + 1))
@@ -288,9 +312,15 @@ class ZooKeeperCoordination:
             raise LeaseLostError(f"session {session.session_id} does not lead any more")
         return leader
 
-    def _leader_row(self) -> tuple[Leader | None, int]:
-        node = self._node(layout.LEADER)
-        return layout.leader_of(node.content), node.version
+    def _leader_row(self) -> tuple[Leader | None, int, bool]:
+        """The last leader, the version of its node, and whether it lives."""
+        (node,), (alive,) = self._zk.watched((self._zk.at(layout.LEADER),), (self._zk.at(layout.ALIVE),))
+        if node is None:
+            raise self._gone(layout.LEADER)
+        row = layout.leader_of(node.content)
+        (info,) = (None,) if row is None else self._judge([row.session_id], frozenset(alive.names))
+        self._led = row if info is not None and info.alive else None
+        return row, node.version, self._led is not None
 
     def _write_leader(self, session: Session, leader: Leader, version: int) -> bool:
         """False when another one came first. Raises LeaseLostError."""
@@ -302,7 +332,7 @@ class ZooKeeperCoordination:
                 raise over(session) from error
             return False
         except UnknownOutcomeError:
-            return self._leader_row() == (leader, version + 1)
+            return self._leader_row()[:2] == (leader, version + 1)
         return True
 
     def _address_of(self, session: Session) -> str:
@@ -310,10 +340,6 @@ class ZooKeeperCoordination:
         if info is None or not info.alive:
             raise over(session)
         return info.address
-
-    def _is_alive(self, session_id: str) -> bool:
-        (info,) = self._judge([session_id])
-        return info is not None and info.alive
 
     def _check_alive(self, session: Session) -> Check:
         return Check(self._zk.at(layout.ALIVE, session.session_id))
@@ -382,7 +408,10 @@ class ZooKeeperCoordination:
 
     def candidates_version(self) -> int:
         """See the protocol."""
-        return self._zk.changes(self._zk.at(layout.PLACES), self._zk.at(layout.ALIVE))
+        (places,), (alive,) = self._zk.watched((self._zk.at(layout.PLACES),), (self._zk.at(layout.ALIVE),))
+        if places is None:
+            raise self._gone(layout.PLACES)
+        return places.version + alive.changes
 
     # ---- configuration tree
 
@@ -413,18 +442,26 @@ class ZooKeeperCoordination:
         values = self._current_tree().values
         return {path: values[path] for path in sorted(values) if path.startswith(prefix)}
 
+    def tree(self) -> tuple[int, dict[str, Versioned]]:
+        """See the protocol."""
+        tree = self._current_tree()
+        return tree.generation, {path: tree.values[path] for path in sorted(tree.values)}
+
     def generation(self) -> int:
         """See the protocol."""
-        (version,) = self._zk.versions(self._zk.at(layout.GENERATION))
-        if version is None:
+        return self._generation_node().version
+
+    def _generation_node(self) -> Node:
+        (node,), _ = self._zk.watched((self._zk.at(layout.GENERATION),))
+        if node is None:
             raise self._gone(layout.GENERATION)
-        return version
+        return node
 
     def _current_tree(self) -> Tree:
         """The tree at one moment behind the call: the cached one, with what has changed since."""
         with self._tree_lock:
             for _ in self._tries():
-                node = self._node(layout.GENERATION)
+                node = self._generation_node()
                 if node.version == self._tree.generation:
                     return self._tree
                 changes = layout.changes_of(node.content)
@@ -486,7 +523,7 @@ class ZooKeeperCoordination:
 
     def number(self, name: str) -> int:
         """See the protocol."""
-        (node,) = self._zk.read(self._number_node(name))
+        (node,), _ = self._zk.watched((self._number_node(name),))
         return 0 if node is None else int(node.content)
 
     def raise_number(self, name: str, least: int) -> None:

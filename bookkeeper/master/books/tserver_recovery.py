@@ -18,7 +18,7 @@ from bookkeeper.coordination.config_tree import ClusterConfig
 from bookkeeper.coordination.coordination_protocol import SessionInfo
 from bookkeeper.errors import CorruptionError, NotFoundError, UnavailableError, is_away
 from bookkeeper.log_homes.log_recovery import recover_log
-from bookkeeper.master.calls.tservers import TServers
+from bookkeeper.master.calls.tservers import OTHER_KINDS, TServers
 from bookkeeper.master.index.log_files import LogFile
 from bookkeeper.master.index.snapshot import chained, online_tables
 from bookkeeper.master.reign.leader import Reign
@@ -30,7 +30,6 @@ LOG = logging.getLogger(__name__)
 
 RESTORE = "restore the file, or give up its records behind the damage: bookkeeper wal seal"
 
-OTHER_KINDS = ("master", "replay")
 ROUNDS_TO_TRY_AGAIN = 25
 """Rounds between two tries of a log that can't be recovered: an operator may have restored it."""
 
@@ -54,13 +53,13 @@ class TServerRecovery(Struct):
     """Dead sessions with logs on a host that is away, and the reason with the time since when: their tablets wait."""
     _round: int = 0
 
-    def run_once(self) -> list[str]:
+    def run_once(self, sessions: Iterable[SessionInfo]) -> list[str]:
         """Seal every log of every dead session; returns the sessions that had one to seal. Raises TransientError."""
         recovered = []
         self._round += 1
         if self._round % ROUNDS_TO_CHECK_AGAIN == 0:
             self.tservers.forget_sealed_sessions()
-        for info in self.tservers.sessions():
+        for info in sessions:
             if info.session_id in self.waiting and self._round % ROUNDS_TO_ASK_AGAIN:
                 continue
             if info.alive or self.tservers.is_sealed_off(info.session_id):
@@ -105,13 +104,12 @@ class TServerRecovery(Struct):
         self.problems.pop(log.name, None)
         LOG.info("%s of dead session %s is sealed at %s", log.name, log.session, seal)
 
-    def forget_others(self) -> None:
+    def forget_others(self, sessions: Iterable[SessionInfo]) -> None:
         """Remove the records of dead masters and replay processes: the books have all that their successors need."""
-        for kind in OTHER_KINDS:
-            for info in self.tservers.coordination.sessions(kind):
-                if not info.alive:
-                    self.reign.check()
-                    self.tservers.coordination.forget_session(info.session_id)
+        for info in sessions:
+            if info.kind in OTHER_KINDS and not info.alive:
+                self.reign.check()
+                self.tservers.coordination.forget_session(info.session_id)
 
     def forget(self, sessions: Iterable[SessionInfo], holding: Collection[str]) -> list[str]:
         """Remove the records of dead sessions without tablets and logs; ``holding``: sessions with assigned tablets."""

@@ -61,8 +61,8 @@ class Processes(Struct, frozen=True):
 class ProcessWatch:
     """The watch of one reign."""
 
-    def __init__(self, sessions: Callable[[str], Sequence[SessionInfo]], clock: Clock) -> None:
-        """``sessions``: those of a kind, see :meth:`Coordination.sessions`."""
+    def __init__(self, sessions: Callable[[str, str], Sequence[SessionInfo]], clock: Clock) -> None:
+        """``sessions``: those of two kinds, see :meth:`Coordination.sessions`."""
         self._sessions = sessions
         self._clock = clock
         self._lock = threading.Lock()
@@ -74,8 +74,9 @@ class ProcessWatch:
 
     def look(self) -> Processes:
         """The processes now. Raises TransientError."""
-        sessions = tuple(self._sessions(TSERVER_KIND))
-        live = tuple(info for info in self._sessions(REPLAY_KIND) if info.alive)
+        found = self._sessions(TSERVER_KIND, REPLAY_KIND)
+        sessions = tuple(info for info in found if info.kind == TSERVER_KIND)
+        live = tuple(info for info in found if info.kind == REPLAY_KIND and info.alive)
         replays = frozenset(info.session_id for info in live)
         now_ns = self._clock.boot_ns()
         with self._lock:

@@ -26,6 +26,7 @@ from bookkeeper.storage.wal.writing.seal import SEAL_SUFFIX, log_exists
 LOG = logging.getLogger(__name__)
 
 TSERVER_KIND = "tserver"
+OTHER_KINDS = ("master", "replay")
 
 FLUSHES_AT_ONCE = 8
 
@@ -50,6 +51,10 @@ class TServers(Struct, frozen=True):
     def sessions(self) -> list[SessionInfo]:
         """All recorded sessions, dead ones included."""
         return self.coordination.sessions(TSERVER_KIND)
+
+    def sessions_of_all_kinds(self) -> list[SessionInfo]:
+        """Those of masters and replay processes, too."""
+        return self.coordination.sessions(TSERVER_KIND, *OTHER_KINDS)
 
     def live(self) -> dict[str, str]:
         """Live session to its address."""

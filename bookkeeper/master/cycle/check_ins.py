@@ -40,6 +40,9 @@ LOG = logging.getLogger(__name__)
 BUSY_MS, IDLE_MS = 1_000, 10_000
 """The pause between two calls to a peer that gets records, and to one that gets none or refuses the call."""
 
+LOOK_MS = 5_000
+"""The pause between two looks for peers that lack records: each look reads two numbers of each peer."""
+
 OLDER, OLDER_TARGETS = "check-in:older:", "check-in:older-targets:"
 """Names of numbers in the coordination store, before the peer's instance id: the number that the peer had when it was
 older, and the greatest incarnation of a target at the check-in before. The numbers of confirmed check-ins, and of what
@@ -75,6 +78,7 @@ class CheckIns(Struct):
     clock: Clock
     logs: ReadableVolume
     _begun_ns: dict[str, int] = field(default_factory=dict)
+    _looked_ns: int | None = None
     _shipped: dict[str, int] = field(default_factory=dict)
     _refusing: set[str] = field(default_factory=set)
     _offsets: dict[tuple[str, int], int | None] = field(default_factory=dict)
@@ -99,6 +103,11 @@ class CheckIns(Struct):
             if begun_ns is None or now_ns - begun_ns >= pause_ms * 1_000_000:
                 self._begun_ns[cluster], self._shipped[cluster] = now_ns, records
                 self.lanes.submit(self.lane(cluster), partial(self.check_in, peer, incarnation))
+        if self._looked_ns is None or now_ns - self._looked_ns >= LOOK_MS * 1_000_000:
+            self._looked_ns = now_ns
+            self._look_into_logs(config, files)
+
+    def _look_into_logs(self, config: ClusterConfig, files: Outstanding) -> None:
         for state in self.older_states(config, files):
             for name, _ in state.logs:
                 if (name, state.since_ms) not in self._offsets:

@@ -24,6 +24,7 @@ from bookkeeper.errors import BookkeeperError, LeaseLostError
 from bookkeeper.master.books.books_cycle import Books, Owners, View
 from bookkeeper.master.books.tserver_recovery import TServerRecovery, unsealed_sessions
 from bookkeeper.master.calls.tserver_calls import TServerCalls
+from bookkeeper.master.calls.tservers import TSERVER_KIND
 from bookkeeper.master.cycle.event_queue import EventQueue, News
 from bookkeeper.master.cycle.header_times import HEADERS_LANE
 from bookkeeper.master.cycle.work_dispatch import WorkDispatcher, work_lane
@@ -272,13 +273,14 @@ class Cycle(Struct):
         """Place tablets, and forget dead tservers without logs."""
         if self.config is None:
             return
-        tablets, sessions = self.books.snapshot.tablets, self.calls.tservers.sessions()
+        tablets, found = self.books.snapshot.tablets, self.calls.tservers.sessions_of_all_kinds()
+        sessions = [info for info in found if info.kind == TSERVER_KIND]
         self.failover.run(tablets, self.config, sessions, self.placement.claimed())
         self.placement.place(tablets, self._cluster(sessions))
         self.repairer.run(tablets, self.config, sessions, self.placement.busy_rows())
         for session in self.recovery.forget(sessions, tablets.counts.total.keys()):
             LOG.info("dead session %s has no log and no tablet: its record is removed", session)
-        self.recovery.forget_others()
+        self.recovery.forget_others(found)
 
     def _cluster(self, sessions: Collection[SessionInfo]) -> ClusterState:
         tables = {} if self.config is None else self.config.tables

@@ -73,13 +73,16 @@ class SimCoordination:
         session.process.on_death.append(session.expire)
         return session
 
-    def sessions(self, kind: str) -> list[SessionInfo]:
-        self.kernel.pause(f"list {kind} sessions")
+    def sessions(self, *kinds: str) -> list[SessionInfo]:
+        self.kernel.pause(f"list {' and '.join(kinds)} sessions")
         return [
             SessionInfo(session.session_id, session.kind, session.address, not session.dead, session.host)
             for session in self.sessions_by_id.values()
-            if session.kind == kind
+            if session.kind in kinds
         ]
+
+    def has_session_news(self) -> bool:
+        return True
 
     def forget_session(self, session_id: str) -> None:
         self.kernel.pause(f"forget session {session_id}")
@@ -174,6 +177,13 @@ class SimCoordination:
     def children(self, prefix: str) -> dict[str, Versioned]:
         self._pause(f"list {prefix}")
         return {path: self._tree[path] for path in sorted(self._tree) if path.startswith(prefix)}
+
+    def tree(self) -> tuple[int, dict[str, Versioned]]:
+        """In several steps: the tree may change between them, and is read again then."""
+        while True:
+            generation, values = self.generation(), self.children("/")
+            if self.generation() == generation:
+                return generation, values
 
     def generation(self) -> int:
         self._pause("read the generation")

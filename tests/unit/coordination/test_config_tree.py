@@ -16,7 +16,7 @@ from bookkeeper.coordination.config_changes import set_read_only
 from bookkeeper.coordination.config_tree import Instance, PeerCluster, TableConfig, parse_config, read_config
 from bookkeeper.coordination.coordination_protocol import Versioned
 from bookkeeper.coordination.embedded import EmbeddedCoordination
-from bookkeeper.errors import ConflictError, CorruptionError, NotFoundError
+from bookkeeper.errors import CorruptionError, NotFoundError
 from bookkeeper.model import BlockTarget, LocalityGroup, Target, TargetKey
 from tests.support.faults import fault
 
@@ -154,28 +154,3 @@ def test_a_cluster_takes_writes_unless_it_is_read_only(store: EmbeddedCoordinati
 def test_an_unknown_path_is_an_error(path: str) -> None:
     with pytest.raises(CorruptionError, match="unknown path"):
         parse_config(1, {path: Versioned(b"{}", 1)})
-
-
-class _Restless(EmbeddedCoordination):
-    """A tree that changes after each of its first ``changes`` reads."""
-
-    changes = 0
-
-    def children(self, prefix: str) -> dict[str, Versioned]:
-        found = super().children(prefix)
-        if self.changes:
-            self.changes -= 1
-            self.put(tree.table_path("t1"), tree.format_table(TABLE))
-        return found
-
-
-def test_a_configuration_is_of_one_generation_and_reading_it_ends(tmp_path: Path) -> None:
-    store = _Restless(tmp_path, CoordinationSettings())
-    store.changes = 3
-    config = read_config(store)
-    assert config.generation == store.generation() == 3
-    assert config.replicated_tables() == ("t1",)
-    store.changes = tree.READS_MAX + 1
-    with pytest.raises(ConflictError):
-        read_config(store)
-    store.close()

@@ -353,7 +353,7 @@ def test_enabling_returns_when_every_live_tserver_has_confirmed_and_dead_ones_ar
     world.clock.jump(1_000)
     enabled.run_fate()
     assert "its logs are not sealed yet" in running.note
-    enabled.recovery.run_once()
+    enabled.recovery.run_once(enabled.recovery.tservers.sessions())
     world.clock.jump(1_000)
     enabled.run_fate()
     assert running.ended

@@ -21,13 +21,13 @@ def test_logs_of_dead_sessions_are_sealed_and_those_of_live_ones_are_not(world: 
     dead, alive = world.tserver(), world.tserver()
     files = [world.log(dead, 3, 1), world.log(dead, 2, 2), world.log(alive, 1)]
     master = world.master()
-    assert master.recovery.run_once() == []
+    assert master.recovery.run_once(master.recovery.tservers.sessions()) == []
     world.kill(dead)
     assert unsealed_sessions(master.tservers.sessions(), master.tservers) == [dead]
-    assert master.recovery.run_once() == [dead]
+    assert master.recovery.run_once(master.recovery.tservers.sessions()) == [dead]
     assert [seal and seal.offset for seal in map(partial(read_seal, world.volume), files)] == [3, 2, None]
     assert unsealed_sessions(master.tservers.sessions(), master.tservers) == []
-    assert master.recovery.run_once() == []
+    assert master.recovery.run_once(master.recovery.tservers.sessions()) == []
 
 
 def test_a_damaged_log_is_a_problem_and_delays_its_tablets_alone(world: World) -> None:
@@ -40,7 +40,7 @@ def test_a_damaged_log_is_a_problem_and_delays_its_tablets_alone(world: World) -
     for session in (dead, other):
         world.kill(session)
     master = world.master()
-    master.recovery.run_once()
+    master.recovery.run_once(master.recovery.tservers.sessions())
     assert list(master.recovery.problems) == [damaged]
     assert read_seal(world.volume, sound) is not None
     assert unsealed_sessions(master.tservers.sessions(), master.tservers) == [dead]
@@ -67,7 +67,9 @@ def check_cut_logs_are_told(world: World) -> None:
     world.table.put([RowPut(b"1<", {keys.log_column(used): values.LOG})], keys.first_use_rank(1))
     world.kill(dead)
     master = world.master()
-    assert master.recovery.run_once() == [], "a log that was cut is sealed as a crash left it"
+    assert master.recovery.run_once(master.recovery.tservers.sessions()) == [], (
+        "a log that was cut is sealed as a crash left it"
+    )
     assert set(master.recovery.problems) == {*files, used}
     assert all(read_seal(world.volume, file) is None for file in (*files, used))
     assert "ends after record 3, and the books know of 5 durable ones" in master.recovery.problems[files[0]]
@@ -96,7 +98,7 @@ def test_a_crash_leaves_an_unused_log_or_one_with_an_unsynced_end(world: World) 
         world.table.put([RowPut(b"1<", cells)], keys.needed_rank(needed))
     world.kill(dead)
     master = world.master()
-    assert master.recovery.run_once() == [dead]
+    assert master.recovery.run_once(master.recovery.tservers.sessions()) == [dead]
     assert [seal and seal.offset for seal in map(partial(read_seal, world.volume), (unused, torn))] == [0, 4]
 
 
@@ -107,9 +109,9 @@ def test_a_log_that_was_restored_is_recovered_after_a_while(world: World) -> Non
     world.path(file).write_bytes(b"rubbish" + whole[7:])
     world.kill(dead)
     master = world.master()
-    master.recovery.run_once()
+    master.recovery.run_once(master.recovery.tservers.sessions())
     world.path(file).write_bytes(whole)
-    assert [dead] in [master.recovery.run_once() for _ in range(ROUNDS_TO_TRY_AGAIN)]
+    assert [dead] in [master.recovery.run_once(master.recovery.tservers.sessions()) for _ in range(ROUNDS_TO_TRY_AGAIN)]
     assert master.recovery.problems == {}
 
 
@@ -145,7 +147,7 @@ def test_dead_masters_and_replay_processes_are_forgotten(world: World) -> None:
     for session in sessions[:2]:
         session.close()
     master = world.master()
-    master.recovery.forget_others()
+    master.recovery.forget_others(master.recovery.tservers.sessions_of_all_kinds())
     assert [info.session_id for info in world.coordination.sessions("replay")] == [sessions[2].session_id]
     assert [info.session_id for info in world.coordination.sessions("master")] == [master.session.session_id]
 
@@ -157,5 +159,5 @@ def test_a_deposed_leader_seals_nothing(world: World) -> None:
     master = world.master()
     master.session.close()
     with pytest.raises(LeaseLostError):
-        master.recovery.run_once()
+        master.recovery.run_once(master.recovery.tservers.sessions())
     assert read_seal(world.volume, file) is None

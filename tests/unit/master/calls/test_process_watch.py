@@ -26,7 +26,7 @@ class Cluster:
     def __init__(self) -> None:
         self.found: dict[str, list[SessionInfo]] = {"tserver": [], "replay": []}
         self.clock = HandClock()
-        self.watch = ProcessWatch(self.found.__getitem__, self.clock)
+        self.watch = ProcessWatch(lambda *kinds: [info for kind in kinds for info in self.found[kind]], self.clock)
 
     def start(self, kind: str, number: int, host: HostIdentity | None = None) -> None:
         self.found[kind].append(SessionInfo(f"{kind}-{number}", kind, f"127.0.0.1:{number}", True, host))

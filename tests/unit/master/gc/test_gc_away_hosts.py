@@ -76,13 +76,13 @@ def test_a_host_that_is_away_keeps_its_session_waiting_and_no_other(world: World
     for dead in (session, other):
         world.kill(dead)
     master = world.master()
-    assert master.recovery.run_once() == [other]
+    assert master.recovery.run_once(master.recovery.tservers.sessions()) == [other]
     assert read_seal(world.volume, near) is not None
     assert list(master.recovery.waiting) == [session]
     reason = master.recovery.waiting[session]
     assert "lie on host host2, which is away: start it (since " in reason
     for _ in range(ROUNDS_TO_ASK_AGAIN):
-        master.recovery.run_once()
+        master.recovery.run_once(master.recovery.tservers.sessions())
     assert master.recovery.waiting == {session: reason}, "the time since when changes"
     assert unsealed_sessions(master.tservers.sessions(), master.tservers) == [session]
     assert master.recovery.forget(master.tservers.sessions(), ()) == [], "a session is forgotten whose logs nobody read"
@@ -96,7 +96,7 @@ def test_a_host_that_does_not_answer_is_away(world: World) -> None:
     world.kill(session)
     world.tserver("127.0.0.1:1", HostIdentity(HOME.host, HOME.incarnation))
     master = world.master()
-    master.recovery.run_once()
+    master.recovery.run_once(master.recovery.tservers.sessions())
     assert "host2, which is not answering" in master.recovery.waiting[session]
 
 
@@ -105,7 +105,7 @@ def test_a_session_that_ended_in_order_keeps_no_tablet_waiting(world: World) -> 
     world.kill(session)
     world.table.put([RowPut(keys.home_row(session), {keys.HOME_ENDED: values.EMPTY})], keys.ONCE_RANK)
     master = world.master()
-    master.recovery.run_once()
+    master.recovery.run_once(master.recovery.tservers.sessions())
     assert master.recovery.waiting == {}
     assert unsealed_sessions(master.tservers.sessions(), master.tservers) == []
 

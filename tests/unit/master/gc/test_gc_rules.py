@@ -72,7 +72,7 @@ def test_a_collector_that_leads_no_more_deletes_nothing(world: World, monkeypatc
     file = world.log(session, 3)
     world.sessions[session].close()
     master = world.master()
-    master.recovery.run_once()
+    master.recovery.run_once(master.recovery.tservers.sessions())
     master.collect(1)
     monkeypatch.setattr(OriginGc, "record_recipients", lambda *_: master.session.close())
     with pytest.raises(LeaseLostError):

@@ -202,7 +202,7 @@ def test_tablets_of_a_dead_tserver_go_elsewhere_once_its_logs_are_sealed(
     world.kill(home.session)
     placed.place()
     assert _location(world)[0] == home.session
-    placed.master.recovery.run_once()
+    placed.master.recovery.run_once(placed.master.recovery.tservers.sessions())
     placed.until_held(other, LAST)
     assert _location(world)[0] == other.session
 
@@ -218,7 +218,7 @@ def check_damaged_logs_hold_back_their_own(world: World, tservers: list[Scripted
     world.kill(home.session)
     placed.place()
     assert _location(world)[0] == home.session, "its logs are not read yet"
-    placed.master.recovery.run_once()
+    placed.master.recovery.run_once(placed.master.recovery.tservers.sessions())
     assert placed.master.recovery.problems
     placed.place()
     assert _location(world)[0] == home.session, "the damaged log has records of it"

@@ -43,13 +43,13 @@ def test_a_tablet_of_a_dead_session_waits_with_its_reason(
     world.table.put([RowPut(keys.home_row(session), {keys.HOME: home})], keys.ONCE_RANK)
     world.locate(ROW, session)
     world.kill(session)
-    placed.master.recovery.run_once()
+    placed.master.recovery.run_once(placed.master.recovery.tservers.sessions())
     placed.place()
     assert "host2, which is away: start it (since " in placed.placement.warnings.get(ROW, ""), "nobody says why"
     assert not tserver.held
     world.table.put([RowPut(keys.home_row(session), {keys.HOME_ENDED: b""})], keys.ONCE_RANK)
     for _ in range(ROUNDS_TO_ASK_AGAIN):
-        placed.master.recovery.run_once()
+        placed.master.recovery.run_once(placed.master.recovery.tservers.sessions())
     placed.until_held(tserver, LAST)
     wait_until(lambda: ROW not in placed.placement.warnings, "the reason goes when the tablet is served")
 

@@ -72,7 +72,7 @@ def test_a_mark_waits_for_a_tserver_that_does_not_answer_and_is_not_sealed(world
     with pytest.raises(UnavailableError, match="not sealed yet"):
         reads.mark("table-1")
     master = world.master()
-    master.recovery.run_once()
+    master.recovery.run_once(master.recovery.tservers.sessions())
     assert reads.mark("table-1") == [FileMark(world.name(session), 3)]
 
 

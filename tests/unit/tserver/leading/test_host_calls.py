@@ -24,9 +24,9 @@ class CountedCoordination(EmbeddedCoordination):
 
     reads = 0
 
-    def sessions(self, kind: str) -> list[SessionInfo]:
+    def sessions(self, *kinds: str) -> list[SessionInfo]:
         self.reads += 1
-        return super().sessions(kind)
+        return super().sessions(*kinds)
 
 
 @dataclass
