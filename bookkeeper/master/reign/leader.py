@@ -64,15 +64,16 @@ class Reign:
             return keys.master_rank(self._leader.epoch, self._number)
 
     def observe(self, rank: int) -> None:
-        """Rule R8: a rank above the own epoch's means that the epoch counter started again. This raises the epoch above
-        it, and RankAboveError: the rank hides the values that this reign wrote before, so repeat the decision.
+        """Rule R8: a rank above all that this reign has given out means that the epoch counter started again, or went
+        back: then another reign had the same epoch. This raises the epoch above the rank's, and RankAboveError: the
+        rank hides the values that this reign wrote before, so repeat the decision.
 
         Raises LeaseLostError if a later leader wrote the rank, because then this process does not lead.
         """
-        epoch, _ = keys.split_master_rank(rank)
-        if epoch <= self._leader.epoch:
-            return
+        epoch, number = keys.split_master_rank(rank)
         with self._lock:
+            if epoch < self._leader.epoch or (epoch == self._leader.epoch and number <= self._number):
+                return
             self._raise_to(epoch)
         raise RankAboveError(f"the books hold epoch {epoch}; this reign now has epoch {self._leader.epoch}: read again")
 

@@ -200,9 +200,16 @@ MASTER: dict[str, Switch] = {
     "ranks-above-are-not-seen": Switch(
         "bookkeeper.master.reign.leader",
         "Reign.observe",
-        old="if epoch <= self._leader.epoch:",
+        old="if epoch < self._leader.epoch or (epoch == self._leader.epoch and number <= self._number):",
         new="if True:",
         breaks="R8: after the epoch counter began again, a leader's writes are hidden",
+    ),
+    "equal-epochs-are-own": Switch(
+        "bookkeeper.master.reign.leader",
+        "Reign.observe",
+        old="(epoch == self._leader.epoch and number <= self._number):",
+        new="epoch == self._leader.epoch:",
+        breaks="R8: after the coordination store was restored, a leader's writes are hidden under another reign's",
     ),
     "every-target-ever-counts": Switch(
         "bookkeeper.master.index.file_entry",

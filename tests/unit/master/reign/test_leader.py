@@ -6,7 +6,7 @@ import pytest
 
 from bookkeeper.errors import LeaseLostError
 from bookkeeper.master.reign import leader
-from bookkeeper.master.reign.leader import Reign, campaign
+from bookkeeper.master.reign.leader import RankAboveError, Reign, campaign
 from bookkeeper.metadata import keys
 from tests.support.master_world import World
 
@@ -50,11 +50,23 @@ def test_a_reign_that_is_over_gives_no_rank(world: World) -> None:
             act()
 
 
-def test_a_rank_of_ones_own_epoch_or_below_is_no_surprise(world: World) -> None:
+def test_a_rank_that_this_reign_gave_out_or_one_below_is_no_surprise(world: World) -> None:
+    world.master().session.close()
     reign = world.master().reign
     reign.observe(reign.next_rank())
-    reign.observe(keys.master_rank(1, 2**32 - 1))
+    reign.observe(keys.master_rank(reign.epoch - 1, 2**32 - 1))
     reign.observe(0)
+
+
+def test_r8_a_rank_of_the_own_epoch_that_this_reign_did_not_give_out_raises_the_epoch_once(world: World) -> None:
+    reign = world.master().reign
+    before, met = reign.epoch, reign.next_rank() + 1
+    with pytest.raises(RankAboveError):
+        reign.observe(met)
+    assert reign.epoch == before + 1
+    assert reign.next_rank() > met
+    reign.observe(met)
+    assert reign.epoch == before + 1
 
 
 def test_a_deposed_leader_that_meets_a_younger_rank_learns_that_it_is_over(world: World) -> None:
