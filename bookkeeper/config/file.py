@@ -27,7 +27,7 @@ from bookkeeper.errors import ExistsError, InvalidInputError, NotFoundError
 SETTINGS_FILE = "bookkeeper.toml"
 SHARED = ("instance", "metadata", "coordination", "security", "replication", "files")
 """Sections that all hosts of a cluster have in common."""
-SHARED_SETTINGS = ("replicas.election",)
+SHARED_SETTINGS = ("replicas.election", "storage.volume")
 """Settings of other sections that all hosts have in common."""
 
 _COMMENT_WIDTH = 100

@@ -319,6 +319,13 @@ class HostSettings(Section, frozen=True):
 class StorageSettings(Section, frozen=True):
     """The place of new files."""
 
+    volume: Literal["directory", "none"] = setting(
+        "directory",
+        "Place that all hosts reach. directory: the cluster's directory, so all hosts are on one machine; none: there "
+        "is none, so hosts may be on several machines: tables have two replicas or more, logs lie on the hosts, and "
+        "imports and exports are refused. All hosts of a cluster need the same; never change it",
+        "one machine needs no other service",
+    )
     logs: Literal["shared", "host"] = setting(
         "shared",
         "Place of the logs of tservers that start from now on: shared = the cluster's Volume, host = the disk of the "
@@ -414,12 +421,26 @@ class Sections(Section, frozen=True):
         """Raise ValueError when values do not go together."""
         if hbase_quorum(self.metadata.url) and not self.standalone.gateway_port:
             raise ValueError("standalone.gateway_port must be a port, because metadata.url names ZooKeeper servers")
+        if self.storage.volume == "none" and (reasons := self._without_volume()):
+            raise ValueError(f"storage.volume is none, which needs {', '.join(reasons)}")
         largest = max(self.replay.message_bytes, self.tserver.value_bytes_max, self.tserver.scan_page_bytes_max)
         if largest * 2 > self.rpc.frame_bytes_max:
             raise ValueError(
                 "rpc.frame_bytes_max must be at least twice replay.message_bytes, tserver.value_bytes_max "
                 "and tserver.scan_page_bytes_max"
             )
+
+    def _without_volume(self) -> list[str]:
+        """What hosts that share no directory need, and these settings lack."""
+        wanted = {
+            "coordination.url = zk://...": self.coordination.url.startswith("zk:"),
+            "metadata.url = hbase+zk://...": not self.metadata.url.startswith("sqlite:"),
+            'storage.logs = "host"': self.storage.logs == "host",
+            "standalone.tservers = 1 (further ones have no place for their logs)": self.standalone.tservers == 1,
+            "standalone.hosts = 1": self.standalone.hosts == 1,
+            "no host.cluster": not self.host.cluster,
+        }
+        return [words for words, is_so in wanted.items() if not is_so]
 
 
 class Settings(Sections, frozen=True, kw_only=True):

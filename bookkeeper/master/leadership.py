@@ -205,7 +205,9 @@ class Leadership(Struct):
         )
 
     def _places(self) -> list[str]:
-        """The directories of this cluster's hosts."""
+        """The directories of this cluster's hosts on this machine."""
+        if self.settings.storage.volume == "none":
+            return [str(self.settings.directory)]
         hosts = {} if self.cycle.config is None else self.cycle.config.hosts
         root = self.settings.cluster_directory
         return sorted({str(root), *directories(root, hosts).values()})

@@ -78,7 +78,7 @@ def init_cluster(
         master_port=free_port if master_port is None else master_port,
         tservers=tservers,
         metadata_url=metadata_url,
-        overrides={MONITOR_PORT: monitor_port, **own_gateway, **_lease_of(overrides or {}), **(overrides or {})},
+        overrides={MONITOR_PORT: monitor_port, **own_gateway, **_chosen(overrides or {}), **(overrides or {})},
     )
     if settings.host.cluster:
         raise InvalidInputError("host.cluster is for a host that joins a cluster: bookkeeper init DIR --join CLUSTER")
@@ -96,10 +96,16 @@ def init_cluster(
     return settings
 
 
-def _lease_of(overrides: Mapping[str, object]) -> Mapping[str, object]:
-    """The lease of a new cluster in ZooKeeper, which has to outlast an election of ZooKeeper's own."""
-    is_embedded = not str(overrides.get("coordination.url", "")).startswith("zk:")
-    return {} if is_embedded else {"coordination.session_lease_ms": ZOOKEEPER_LEASE_MS}
+def _chosen(overrides: Mapping[str, object]) -> Mapping[str, object]:
+    """Settings of a new cluster that follow from others: a lease in ZooKeeper has to outlast an election of
+    ZooKeeper's own, and without a common Volume the logs lie on the hosts.
+    """
+    chosen: dict[str, object] = {}
+    if str(overrides.get("coordination.url", "")).startswith("zk:"):
+        chosen["coordination.session_lease_ms"] = ZOOKEEPER_LEASE_MS
+    if overrides.get("storage.volume") == "none":
+        chosen["storage.logs"] = "host"
+    return chosen
 
 
 @contextmanager

@@ -61,7 +61,7 @@ class TServerProcess:
         die: Die = end_process,
     ) -> None:
         """Bind an address, open the session, and build the parts. Raises OSError, RefusedError when the cluster elects
-        leaders in another way, TransientError.
+        leaders in another way or this process has no place for its logs, TransientError.
         """
         agree_on_election(coordination, settings.replicas.election)
         self._clock = clock
@@ -208,14 +208,19 @@ class TServerProcess:
 def open_host(settings: Settings) -> HostStore | None:
     """The replicas of this directory, locked for this process. None, with a line in the log, while another process of
     the directory has the lock and when the incarnation is damaged: this tserver then holds no replicas, and it serves
-    tables with one replica. Raises UnavailableError.
+    tables with one replica. Raises UnavailableError, and RefusedError when there is no common Volume: such a tserver
+    has no place for its logs then.
     """
     try:
         return HostStore.open(settings.replicas_dir, settings.host.name)
-    except RefusedError as error:
-        LOG.info("this tserver holds no replicas: %s", error.message)
-    except CorruptionError as error:
-        LOG.error("this tserver holds no replicas: %s", error.message)
+    except (RefusedError, CorruptionError) as error:
+        if settings.storage.volume == "none":
+            raise RefusedError(
+                f"{error.message}; without the host's disk this tserver has no place for its logs, because all hosts "
+                "reach none (storage.volume = none)"
+            ) from error
+        level = logging.INFO if isinstance(error, RefusedError) else logging.ERROR
+        LOG.log(level, "this tserver holds no replicas: %s", error.message)
     return None
 
 

@@ -52,6 +52,7 @@ from bookkeeper.master.operations.requests import (
     write_receipt,
 )
 from bookkeeper.master.operations.table_lifecycle import chained_tablets
+from bookkeeper.master.operations.volume_need import AS_RECORDS, refuse_without_volume
 from bookkeeper.metadata.values import Json
 from bookkeeper.model import StreamKey
 from bookkeeper.rpc.contract.messages import AdoptRequest, ImportedSegment, ImportRequest
@@ -108,6 +109,7 @@ class ImportDirectory(Struct, frozen=True):
 
     def check(self, call: Call) -> Outcome:
         """Done if the request has a receipt. Raises NotFoundError, ReadOnlyError, RefusedError."""
+        refuse_without_volume(self.context, "an import", AS_RECORDS)
         config = self.context.config()
         table = online_table(config, text(call.args, "name"))
         self.context.settings.files.resolve(Path(text(call.args, "directory")))

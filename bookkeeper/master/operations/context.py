@@ -27,7 +27,9 @@ LOG = logging.getLogger(__name__)
 
 
 class OperationSettings(Struct, frozen=True):
-    """The settings that operations need. Imports and exports may use the directories of ``files``."""
+    """The settings that operations need. Imports and exports may use the directories of ``files``. ``has_volume``:
+    all hosts reach a common Volume.
+    """
 
     own_instance_id: str
     stream_grace_ms: int
@@ -35,6 +37,7 @@ class OperationSettings(Struct, frozen=True):
     batch_limits: BatchLimits
     files: FileRoots
     repair_after_ms: float
+    has_volume: bool
 
     @classmethod
     def of(cls, settings: Settings) -> OperationSettings:
@@ -46,6 +49,7 @@ class OperationSettings(Struct, frozen=True):
             batch_limits=batch_limits(settings),
             files=FileRoots.of(settings),
             repair_after_ms=settings.replicas.repair_after_ms,
+            has_volume=settings.storage.volume != "none",
         )
 
 

@@ -65,6 +65,7 @@ from bookkeeper.master.operations.requests import (
     write_receipt,
 )
 from bookkeeper.master.operations.table_lifecycle import chained_tablets, tablet_rows, wait_for_tservers
+from bookkeeper.master.operations.volume_need import AS_RECORDS, FROM_A_PEER, refuse_without_volume
 from bookkeeper.master.splits.split_rules import TabletFacts, facts_of
 from bookkeeper.metadata import keys, values
 from bookkeeper.metadata.metadata_table import RowPut
@@ -127,6 +128,7 @@ class ExportTable(Struct, frozen=True):
 
     def check(self, call: Call) -> Outcome:
         """Done if the request has a receipt. Raises NotFoundError, ExistsError, RefusedError."""
+        refuse_without_volume(self.context, "an export", FROM_A_PEER)
         stream = self._stream(call)
         receipt = find_receipt(self.context, stream)
         if receipt is not None:
@@ -335,8 +337,9 @@ class ImportTable(Struct, frozen=True):
 
     def check(self, call: Call) -> Outcome:
         """Read the manifest. Done if the request has a receipt. Raises ExistsError, InvalidInputError,
-        CorruptionError.
+        CorruptionError, RefusedError.
         """
+        refuse_without_volume(self.context, "an import", AS_RECORDS)
         stream = self._stream(call)
         receipt = find_receipt(self.context, stream)
         if receipt is not None:

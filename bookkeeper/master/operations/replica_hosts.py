@@ -21,6 +21,7 @@ from bookkeeper.master.fate.engine import State
 from bookkeeper.master.index.snapshot import TabletView
 from bookkeeper.master.index.tablet_replicas import TabletReplica, replicas_of
 from bookkeeper.master.operations.context import Context
+from bookkeeper.master.operations.volume_need import MORE_REPLICAS, refuse_without_volume
 from bookkeeper.metadata import keys
 from bookkeeper.metadata.metadata_table import Row, RowPut
 from bookkeeper.metadata.values import VOTER, Json, ReplicaCell
@@ -183,6 +184,10 @@ def why_unnamed(tablets: Sequence[TabletView], made: Mapping[str, int]) -> str:
 
 
 def check_store(context: Context, table: TableConfig, after: TableProperties) -> None:
-    """Raises RefusedError when a change of properties moves a table to hosts, and too few live for its replicas."""
+    """Raises RefusedError when a change of properties moves a table to hosts, and too few live for its replicas; or to
+    the Volume, and there is none.
+    """
+    if after.replicas == 1:
+        refuse_without_volume(context, f"table {table.name} with one replica", MORE_REPLICAS)
     if replicas_wanted(table.properties) == 1 and after.replicas > 1:
         hosts_for(context, after.replicas)

@@ -40,6 +40,7 @@ from bookkeeper.master.operations.context import (
 )
 from bookkeeper.master.operations.read_only import refuse_if_read_only
 from bookkeeper.master.operations.replica_hosts import decode_hosts, encode_hosts, first_replicas, hosts_for
+from bookkeeper.master.operations.volume_need import MORE_REPLICAS, refuse_without_volume
 from bookkeeper.metadata import keys, values
 from bookkeeper.metadata.metadata_table import CellKey, Row, RowPut
 from bookkeeper.metadata.values import Json
@@ -108,6 +109,8 @@ class CreateTable(Struct, frozen=True):
         RefusedError with too few hosts.
         """
         replicas = parse_properties(cast("dict[str, str]", call.args["properties"])).replicas
+        if replicas == 1:
+            refuse_without_volume(self.context, f"table {text(call.args, 'name')} with one replica", MORE_REPLICAS)
         hosts = [] if replicas == 1 else hosts_for(self.context, replicas)
         state: State = {"table_id": new_table_id(self.context.stores.coordination)}
         return Next("claim", {**state, "hosts": encode_hosts(hosts)} if hosts else state)

@@ -22,6 +22,7 @@ from tests.support.faults.holds import HOLDS
 from tests.support.faults.leading import LEADING
 from tests.support.faults.log import LOG
 from tests.support.faults.log_homes import LOG_HOMES
+from tests.support.faults.machines import MACHINES
 from tests.support.faults.master import MASTER
 from tests.support.faults.memory import REMEMBERED
 from tests.support.faults.operations import OPERATIONS
@@ -54,6 +55,7 @@ FAULTS: dict[str, Switch] = {
     **FAILOVER,
     **HOLDS,
     **ZOOKEEPER,
+    **MACHINES,
 }
 
 

@@ -29,6 +29,10 @@ def _file(directory: Path, text: str) -> Path:
 
 INSTANCE = '[instance]\nname = "west"\ninstance_id = "i-1"\n'
 OWN_GATEWAY = '[metadata]\nurl = "hbase+zk://z1:2181,z2:2182/west"\n[standalone]\ngateway_port = 4711\n'
+NO_VOLUME = (
+    '[coordination]\nurl = "zk://z1:2181/west"\n[metadata]\nurl = "hbase://h:9090/west"\n'
+    '[storage]\nvolume = "none"\nlogs = "host"\n'
+)
 
 
 def test_settings_read_back(tmp_path: Path) -> None:
@@ -90,6 +94,14 @@ def test_paths_are_relative_to_the_directory(tmp_path: Path) -> None:
         ("[standalone]\nprocesses = []\n", "it must be a list of at least one element; each element one of 'master',"),
         ("[master]\nport = true\n", "master.port: it must be a whole number from 1 to 65535"),
         ('[files]\nroots = ["a/../b"]\n', "files: files.roots has 'a/../b'"),
+        (
+            '[storage]\nvolume = "none"\n',
+            'which needs coordination.url = zk://..., metadata.url = hbase+zk://..., storage.logs = "host"',
+        ),
+        (
+            f"{NO_VOLUME}[standalone]\ntservers = 2\nhosts = 3\n",
+            "needs standalone.tservers = 1 (further ones have no place for their logs), standalone.hosts = 1",
+        ),
     ],
 )
 def test_a_mistake_is_named_in_one_line(tmp_path: Path, text: str, said: str) -> None:
