@@ -10,11 +10,13 @@ from msgspec.structs import replace
 
 from bookkeeper.config.file import load_settings
 from bookkeeper.config.sections import Settings
+from bookkeeper.coordination.zookeeper.url import SCHEME
 from bookkeeper.errors import InvalidInputError
 from bookkeeper.security.private_files import keep_private
 from bookkeeper.standalone.directory import init_cluster
 from bookkeeper.standalone.foreground import run_standalone
 from bookkeeper.standalone.joining import join_cluster
+from bookkeeper.standalone.machine_joining import join_by_zookeeper
 from shell.output import Output, Record
 from shell.parameters import DIRECTORY, INT_COUNT, PORT, key_value
 
@@ -25,9 +27,15 @@ from shell.parameters import DIRECTORY, INT_COUNT, PORT, key_value
 @click.option(
     "--join",
     "cluster",
-    type=DIRECTORY,
     metavar="CLUSTER",
-    help="Make a host of the cluster in this directory, not a new cluster.",
+    help="Make a host, not a new cluster: of the one in this directory, or of the one in ZooKeeper at "
+    "zk://HOST:PORT,.../ROOT, whose hosts share no directory.",
+)
+@click.option(
+    "--secret-file",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="With --join zk://...: the file that `bookkeeper secret export` wrote on another host, mode 0600.",
 )
 @click.option("--host", metavar="NAME", help="Name of the host; default: host1, with --join host2, host3, ...")
 @click.option(
@@ -45,7 +53,7 @@ from shell.parameters import DIRECTORY, INT_COUNT, PORT, key_value
     "password_file",
     type=click.Path(path_type=Path, dir_okay=False),
     metavar="FILE",
-    help="File, mode 0600, with the password of coordination.user; init copies it to the secrets.",
+    help="File, mode 0600, with the password of coordination.user; init copies it to the secrets of DIR.",
 )
 @click.option(
     "--set", "overrides", type=key_value, multiple=True, metavar="SECTION.KEY=VALUE", help="Further settings."
@@ -54,7 +62,8 @@ from shell.parameters import DIRECTORY, INT_COUNT, PORT, key_value
 def init(
     directory: Path,
     name: str | None,
-    cluster: Path | None,
+    cluster: str | None,
+    secret_file: Path | None,
     host: str | None,
     master_port: int | None,
     tservers: int,
@@ -66,15 +75,28 @@ def init(
     """Make a cluster in DIR, or with --join another host of a cluster; no process starts.
 
     A host has its own directory, with the settings of the cluster, its logs and its replicas. Its name belongs to that
-    directory for ever.
+    directory for ever. A host that joins by ZooKeeper has secrets of its own, too, and may be on another machine; the
+    cluster was made with --set storage.volume=none then.
     """
     keep_private()
     further = {key: _toml_value(text) for key, text in overrides}
     if cluster is not None:
         _refuse_with_join(name, metadata_url, further)
-        settings = join_cluster(directory, cluster, host, master_port, {"standalone.tservers": tservers, **further})
+        values = {"standalone.tservers": tservers, **further}
+        if cluster.startswith(SCHEME):
+            if secret_file is None:
+                raise click.UsageError("--join zk://... needs --secret-file FILE (bookkeeper secret export DIR FILE)")
+            settings = join_by_zookeeper(directory, cluster, secret_file, host, master_port, values, password_file)
+        elif secret_file is not None or password_file is not None:
+            raise click.UsageError(
+                "--secret-file and --zookeeper-password go with --join zk://..., not with a directory"
+            )
+        else:
+            settings = join_cluster(directory, cluster, host, master_port, values)
         text = f"host {settings.host.name} of cluster {settings.instance.name} made in {settings.directory}"
     else:
+        if secret_file is not None:
+            raise click.UsageError("--secret-file goes with --join zk://...: a new cluster makes its own secrets")
         if name is None:
             raise click.UsageError("a new cluster needs --name NAME, a host of an existing one --join CLUSTER")
         own_host = {} if host is None else {"host.name": host}

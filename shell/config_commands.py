@@ -17,6 +17,7 @@ from bookkeeper.config.sections import Sections, Settings
 from bookkeeper.config.setting import SettingFacts, explain
 from bookkeeper.coordination.connect import open_coordination
 from bookkeeper.coordination.embedded import COORDINATION_FILE
+from bookkeeper.coordination.shared_settings import replace_settings
 from bookkeeper.errors import BookkeeperError, RefusedError
 from bookkeeper.metadata.flight import LAST_RETRY_MS
 from bookkeeper.security.exposure import refuse_plaintext
@@ -127,6 +128,27 @@ def check_table(settings: Settings) -> tuple[list[Problem], str]:
         f"{FSYNC}): a power failure of all its datanodes takes acknowledged ones, unless hbase.wal.hsync = true at "
         "each region server"
     )
+
+
+@config.command()
+@_DIRECTORY
+@_JSON
+def share(directory: Path, as_json: bool) -> None:
+    """Record the settings in DIR that all hosts have in common as those of the cluster in ZooKeeper.
+
+    A host with others does not start. So to change one of them, stop all hosts, set the same in the bookkeeper.toml of
+    each, share it from one of them, and start all. Hosts with an embedded coordination store share one directory.
+    """
+    settings = load_settings(directory)
+    if settings.coordination_dir is not None:
+        raise RefusedError(
+            f"the hosts of {settings.instance.name} compare their settings with those of "
+            f"{settings.cluster_directory / SETTINGS_FILE}: there is nothing to share"
+        )
+    with closing(open_coordination(settings)) as coordination:
+        changed = replace_settings(coordination, settings)
+    text = "\n".join(changed) or "the cluster has these settings already"
+    Output(as_json).result(text, {"directory": str(settings.directory), "changed": changed})
 
 
 def _problem(settings: Settings, key: str, reason: str, next_step: str) -> Problem:

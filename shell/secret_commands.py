@@ -1,4 +1,5 @@
-"""Commands about a cluster's secrets: ``secret make``, ``tables``, ``relays``, ``list``, ``renew`` and ``forget``.
+"""Commands about a cluster's secrets: ``secret make``, ``tables``, ``relays``, ``list``, ``renew``, ``forget`` and
+``export``.
 
 They write files in ``DIR/secrets`` and never print a key. The cluster need not run. Its running processes use a changed
 secret from the next connection on, and changed tables and relays within a second.
@@ -15,7 +16,8 @@ from msgspec.structs import replace
 
 from bookkeeper.config.file import SETTINGS_FILE, load_settings
 from bookkeeper.config.sections import Settings
-from bookkeeper.errors import NotFoundError
+from bookkeeper.errors import NotFoundError, RefusedError
+from bookkeeper.security.join_file import join_file_of, write_join_file
 from bookkeeper.security.secret import Secret
 from bookkeeper.security.secret_store import SecretStore, StoredSecret
 from shell.output import Output, Record, utc
@@ -245,6 +247,32 @@ def forget(directory: Path, who: str, all_secrets: bool, as_json: bool) -> None:
     Output(as_json).result(text, {"who": who, "forgotten": ids})
 
 
+@secret.command()
+@_DIRECTORY
+@click.argument("file", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE")
+@_JSON
+def export(directory: Path, file: Path, as_json: bool) -> None:
+    """Write all secrets in DIR into the new FILE, mode 0600, for a host on another machine.
+
+    Carry it there, join with `bookkeeper init NEW --join zk://... --secret-file FILE`, and remove all copies: who reads
+    it counts as a process of the cluster. A cluster with an embedded coordination store has hosts on its machine alone.
+    """
+    settings = load_settings(directory)
+    own, store = settings.instance, SecretStore(settings.cluster_directory)
+    if settings.coordination_dir is not None:
+        raise RefusedError(
+            f"the coordination store of {own.name} is in {settings.coordination_dir}, which no other machine reaches: "
+            f"a host of this machine needs no file (bookkeeper init NEW --join {directory})"
+        )
+    join = join_file_of(store, own.name, own.instance_id, settings.coordination.store_id, settings.coordination.user)
+    write_join_file(file, join)
+    text = (
+        f"{file} lets a host of another machine into {own.name}; there: bookkeeper init NEW --join "
+        f"{settings.coordination.url} --secret-file FILE; then remove all copies of it"
+    )
+    Output(as_json).result(text, {"file": str(file), "cluster": own.name, "secrets": sorted(join.secrets)})
+
+
 def _record(stored: StoredSecret, settings: Settings) -> Record:
     shown, own = stored.path.parent.name == "to", stored.path.name in ("cluster.secret", "client.secret")
     return {
@@ -264,4 +292,4 @@ def _tables(peer_secret: Secret) -> list[str]:
     return ["(all)"] if peer_secret.all_tables else list(peer_secret.tables)
 
 
-COMMANDS = (make, tables, relays, list_secrets, renew, forget)
+COMMANDS = (make, tables, relays, list_secrets, renew, forget, export)

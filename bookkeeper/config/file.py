@@ -30,6 +30,18 @@ SHARED = ("instance", "metadata", "coordination", "security", "replication", "fi
 SHARED_SETTINGS = ("replicas.election", "storage.volume")
 """Settings of other sections that all hosts have in common."""
 
+OF_A_MACHINE = (
+    "coordination.url",
+    "coordination.tls_ca",
+    "coordination.tls_certificate",
+    "coordination.tls_key",
+    "security.tls_certificate",
+    "security.tls_key",
+    "security.tls_ca",
+    "files.roots",
+)
+"""Settings of shared sections that hosts on several machines may have different: addresses of servers, and files."""
+
 _COMMENT_WIDTH = 100
 
 
@@ -169,6 +181,43 @@ def joined_settings(
     if isinstance(settings, Settings) and not problems:
         return settings
     raise InvalidInputError(f"a new host: {'; '.join(found.text for found in problems)}; correct the arguments")
+
+
+def shared_values(settings: Sections) -> dict[str, object]:
+    """The values of :data:`SHARED` and :data:`SHARED_SETTINGS` by dotted name, as JSON has them: lists for tuples."""
+    values = {
+        facts.name: getattr(getattr(settings, facts.section), facts.key)
+        for facts in explain(Sections)
+        if facts.section in SHARED or facts.name in SHARED_SETTINGS
+    }
+    return {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
+
+
+def settings_of_host(
+    shared: Mapping[str, object], directory: Path | str, name: str, overrides: Mapping[str, object]
+) -> Settings:
+    """The settings of a new host on another machine: ``shared`` by dotted name, ``overrides``, else defaults. Writes
+    nothing. Raises InvalidInputError on a bad value, and on another value of a setting that hosts have in common.
+    """
+    data: dict[str, Any] = {}
+    _override(data, {**shared, "host.name": name, **overrides})
+    settings = _validated(data, Path(directory).absolute())
+    if not isinstance(settings, Settings):
+        raise InvalidInputError(f"a new host: {'; '.join(found.text for found in settings)}; correct the arguments")
+    if other := different(shared_values(settings), shared):
+        raise InvalidInputError(f"a new host: {'; '.join(other)}; all hosts have the same: correct the arguments")
+    return settings
+
+
+def different(own: Mapping[str, object], shared: Mapping[str, object]) -> list[str]:
+    """A line for each setting with another value than all hosts have in common; :data:`OF_A_MACHINE` may differ. A
+    setting that one side lacks is of another version, and says nothing.
+    """
+    return [
+        f"{name} is {json.dumps(own[name], ensure_ascii=False)} here, and {json.dumps(value, ensure_ascii=False)} there"
+        for name, value in sorted(shared.items())
+        if name in own and name not in OF_A_MACHINE and own[name] != value
+    ]
 
 
 def _override(data: dict[str, Any], values: Mapping[str, object]) -> None:

@@ -3,11 +3,11 @@
 :func:`read_config` returns a :class:`ClusterConfig` of one generation. A record that does not parse raises
 CorruptionError and an unreadable store TransientError; neither means "nothing configured" (rule R6).
 
-Tree: ``/instance`` {id, name} · ``/election`` {election} · ``/read_only`` {read_only} · ``/names/<table name>`` table
-id · ``/tables/<id>`` {id, name, state, groups, properties, targets} · ``/clusters/<alias>`` {quorum, instance_id, name}
-· ``/users/<name>`` {authorizations} · ``/hosts/<name>`` {place} · ``/draining/<host>`` {draining} ·
-``/counters/<name>`` a number. Values are compact JSON with sorted keys. ``/names`` only claims the name of a table,
-which its record under ``/tables`` has, too. Rules: R5, R6, R13 and R23.
+Tree: ``/instance`` {id, name} · ``/settings`` {settings} · ``/election`` {election} · ``/read_only`` {read_only} ·
+``/names/<table name>`` table id · ``/tables/<id>`` {id, name, state, groups, properties, targets} ·
+``/clusters/<alias>`` {quorum, instance_id, name} · ``/users/<name>`` {authorizations} · ``/hosts/<name>`` {place, id} ·
+``/draining/<host>`` {draining} · ``/counters/<name>`` a number. Values are compact JSON with sorted keys. ``/names``
+only claims the name of a table, which its record under ``/tables`` has, too. Rules: R5, R6, R13 and R23.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from __future__ import annotations
 import base64
 import binascii
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from types import MappingProxyType
 from typing import Any, Literal, cast, get_args
 from urllib.parse import quote, unquote
@@ -27,6 +27,7 @@ from bookkeeper.errors import CorruptionError, NotFoundError
 from bookkeeper.model import DEFAULT_GROUP, BlockTarget, LocalityGroup, Target, TargetKey
 
 INSTANCE_PATH = "/instance"
+SETTINGS_PATH = "/settings"
 ELECTION_PATH = "/election"
 READ_ONLY_PATH = "/read_only"
 NAMES = "/names/"
@@ -56,6 +57,13 @@ class PeerCluster(Struct, frozen=True):
     name: str
 
 
+class HostRecord(Struct, frozen=True):
+    """A host: its directory, and its id when it shares no directory with others; "" = its directory identifies it."""
+
+    place: str
+    host_id: str = ""
+
+
 class TableConfig(Struct, frozen=True):
     """One table. ``groups`` are its named groups; all other families are in the group ``default``."""
 
@@ -76,8 +84,10 @@ class ClusterConfig(Struct, frozen=True):
 
     ``read_only``: users can't write to any table; a property of a table refuses writes to that table. ``users``: the
     authorizations of each user that has some. ``hosts``: the directory of each host, relative to that of the cluster if
-    it lies below it. ``draining``: hosts that are to hold no replica. ``election``: how all processes elect the leader
-    of a tablet (``replicas.election``); None before the first start.
+    it lies below it. ``host_ids``: the id of each host that shares no directory with others; its place is a path on its
+    own machine. ``draining``: hosts that are to hold no replica. ``election``: how all processes elect the leader
+    of a tablet (``replicas.election``); None before the first start. ``settings``: the values, by dotted name, of those
+    that all hosts have in common; None where they read them from one directory.
     """
 
     generation: int
@@ -89,6 +99,8 @@ class ClusterConfig(Struct, frozen=True):
     hosts: Mapping[str, str] = field(default_factory=dict)
     draining: frozenset[str] = frozenset()
     election: str | None = None
+    host_ids: Mapping[str, str] = field(default_factory=dict)
+    settings: Mapping[str, object] | None = None
 
     def table(self, table_id: str) -> TableConfig:
         """A table by id; raises NotFoundError."""
@@ -130,21 +142,15 @@ def read_config(coordination: Coordination) -> ClusterConfig:
 
 def parse_config(generation: int, entries: Mapping[str, Versioned]) -> ClusterConfig:
     """Parse a complete tree, strictly; raises CorruptionError with the path."""
-    instance: Instance | None = None
+    single: dict[str, Any] = {}
     clusters: dict[str, PeerCluster] = {}
     tables: dict[str, TableConfig] = {}
     users: dict[str, tuple[str, ...]] = {}
-    hosts: dict[str, str] = {}
-    read_only = False
+    hosts: dict[str, HostRecord] = {}
     draining: set[str] = set()
-    election: str | None = None
     for path, versioned in entries.items():
-        if path == INSTANCE_PATH:
-            instance = parse_instance(path, versioned.value)
-        elif path == ELECTION_PATH:
-            election = parse_election(path, versioned.value)
-        elif path == READ_ONLY_PATH:
-            read_only = parse_read_only(path, versioned.value)
+        if path in _SINGLE:
+            single[path] = _SINGLE[path](path, versioned.value)
         elif path.startswith(CLUSTERS):
             clusters[path_name(path, CLUSTERS)] = parse_cluster(path, versioned.value)
         elif path.startswith(TABLES):
@@ -160,14 +166,16 @@ def parse_config(generation: int, entries: Mapping[str, Versioned]) -> ClusterCo
             raise CorruptionError(f"configuration {path}: unknown path")
     return ClusterConfig(
         generation,
-        instance,
+        single.get(INSTANCE_PATH),
         MappingProxyType(clusters),
         MappingProxyType(tables),
-        read_only,
+        single.get(READ_ONLY_PATH, False),
         MappingProxyType(users),
-        MappingProxyType(hosts),
+        MappingProxyType({name: host.place for name, host in hosts.items()}),
         frozenset(draining),
-        election,
+        single.get(ELECTION_PATH),
+        MappingProxyType({name: host.host_id for name, host in hosts.items() if host.host_id}),
+        single.get(SETTINGS_PATH),
     )
 
 
@@ -264,14 +272,26 @@ def parse_user(path: str, raw: bytes) -> tuple[str, ...]:
     return _Record(path, raw, {"authorizations"}).texts("authorizations")
 
 
-def format_host(place: str) -> bytes:
+def format_settings(settings: Mapping[str, object]) -> bytes:
+    """Value of ``/settings``: by dotted name."""
+    return format_json({"settings": dict(settings)})
+
+
+def parse_settings(path: str, raw: bytes) -> Mapping[str, object]:
+    """Inverse of :func:`format_settings`; lists in place of tuples."""
+    settings: dict[str, object] = _Record(path, raw, {"settings"}).member("settings", dict)
+    return MappingProxyType(settings)
+
+
+def format_host(host: HostRecord) -> bytes:
     """Value of ``/hosts/<name>``."""
-    return format_json({"place": place})
+    return format_json({"place": host.place, **({"id": host.host_id} if host.host_id else {})})
 
 
-def parse_host(path: str, raw: bytes) -> str:
+def parse_host(path: str, raw: bytes) -> HostRecord:
     """Inverse of :func:`format_host`."""
-    return _Record(path, raw, {"place"}).text("place")
+    record = _Record(path, raw, {"place"}, {"id"})
+    return HostRecord(record.text("place"), record.text("id") if record.has("id") else "")
 
 
 def format_draining(draining: bool) -> bytes:
@@ -347,17 +367,28 @@ def _target_json(target: Target) -> dict[str, object]:
     }
 
 
-class _Record:
-    """One JSON object with exactly these keys; every mismatch raises CorruptionError with the path and the key."""
+_SINGLE: Mapping[str, Callable[[str, bytes], object]] = {
+    INSTANCE_PATH: parse_instance,
+    SETTINGS_PATH: parse_settings,
+    ELECTION_PATH: parse_election,
+    READ_ONLY_PATH: parse_read_only,
+}
+"""The parser of each record that is there once."""
 
-    def __init__(self, path: str, raw: bytes | object, keys: set[str]) -> None:
+
+class _Record:
+    """One JSON object with these keys, and perhaps optional ones; every mismatch raises CorruptionError with the path
+    and the key.
+    """
+
+    def __init__(self, path: str, raw: bytes | object, keys: set[str], optional: Collection[str] = ()) -> None:
         self._path = path
         try:
             parsed = json.loads(raw) if isinstance(raw, bytes) else raw
             format_json(parsed)  # a lone surrogate can't be written again
         except (ValueError, RecursionError):
             parsed = None
-        if not isinstance(parsed, dict) or set(parsed) != keys:
+        if not isinstance(parsed, dict) or not keys <= set(parsed) <= keys.union(optional):
             raise CorruptionError(f"configuration {path} is not an object of {', '.join(sorted(keys))}")
         self._members: dict[str, Any] = parsed
 
@@ -369,6 +400,9 @@ class _Record:
         if type(value) is not kind:
             raise self.error(key)
         return value
+
+    def has(self, key: str) -> bool:
+        return key in self._members
 
     def is_null(self, key: str) -> bool:
         return self._members[key] is None

@@ -24,13 +24,19 @@ def open_coordination(settings: Settings, clock: Clock | None = None) -> Coordin
     return EmbeddedCoordination(settings.coordination_dir, settings.coordination, clock)
 
 
-def open_zookeeper(settings: Settings, clock: Clock | None = None) -> ZooKeeperCoordination:
-    """The store in ZooKeeper that the settings name. Raises as :func:`open_coordination`."""
+def open_zookeeper(
+    settings: Settings, clock: Clock | None = None, password_file: Path | None = None
+) -> ZooKeeperCoordination:
+    """The store in ZooKeeper that the settings name. ``password_file``: of the password of ``coordination.user``, when
+    that is not among the secrets yet. Raises as :func:`open_coordination`.
+    """
     from bookkeeper.coordination.zookeeper.access import access_of
     from bookkeeper.coordination.zookeeper.zookeeper import ZooKeeperCoordination
 
     clock = clock or SystemClock()
-    return ZooKeeperCoordination(access_of(settings), settings.coordination, leases_of(settings, clock), clock)
+    return ZooKeeperCoordination(
+        access_of(settings, password_file), settings.coordination, leases_of(settings, clock), clock
+    )
 
 
 def leases_of(settings: Settings, clock: Clock) -> HostLeases:

@@ -3,6 +3,9 @@
 A record is made by a compare-and-set and never deleted. So two hosts that join at the same time get different names,
 and a copy of a host's directory can't be taken for the host. A host whose disk was lost gets its name back in its
 place.
+
+Hosts that share no directory may have the same path on two machines. So such a host has a random id in a file of its
+directory, and its record is found by the id; the path is only shown.
 """
 
 from __future__ import annotations
@@ -12,7 +15,14 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from bookkeeper.coordination.config_tree import format_host, host_path, parse_host, read_config
+from bookkeeper.coordination.config_tree import (
+    ClusterConfig,
+    HostRecord,
+    format_host,
+    host_path,
+    parse_host,
+    read_config,
+)
 from bookkeeper.coordination.coordination_protocol import Coordination
 from bookkeeper.errors import ConflictError, ExistsError, RefusedError
 
@@ -42,35 +52,58 @@ def free_name(hosts: Mapping[str, str]) -> str:
     return next(name for n in itertools.count(2) if (name := f"{PREFIX}{n}") not in hosts)
 
 
-def claim_name(coordination: Coordination, name: str, place: str) -> None:
-    """Record that the host ``name`` is in ``place``; idempotent. Raises ExistsError when the name belongs to another
-    place, RefusedError when the place has another name.
+def id_in(ids: Mapping[str, str], host_id: str) -> str | None:
+    """The name of the host with an id; None if no host has it."""
+    return next((name for name, known in ids.items() if known == host_id), None)
+
+
+def claim_name(coordination: Coordination, name: str, place: str, host_id: str = "") -> None:
+    """Record that the host ``name`` is in ``place``; idempotent. A host with an id is known by it, and may be in
+    another place than before. Raises ExistsError when the name belongs to another host, RefusedError when the host has
+    another name, ConflictError.
     """
-    hosts = read_config(coordination).hosts
-    if hosts.get(name) == place:
-        return
-    known = name_in(hosts, place)
-    if known is not None:
+    config = read_config(coordination)
+    known = id_in(config.host_ids, host_id) if host_id else name_in(without_id(config), place)
+    if known not in (None, name):
         raise RefusedError(f"{place} is host {known} of this cluster for ever, not {name}: set host.name to {known}")
+    if known == name and config.hosts[name] == place:
+        return
+    path, wanted = host_path(name), HostRecord(place, host_id)
+    stored = coordination.get(path)
+    if stored is not None and known is None:
+        _refuse_other(name, parse_host(path, stored.value), wanted)
     try:
-        coordination.put(host_path(name), format_host(place), 0)
+        coordination.put(path, format_host(wanted), 0 if stored is None else stored.version)
     except ConflictError:
-        owner = coordination.get(host_path(name))
-        if owner is None or parse_host(host_path(name), owner.value) != place:
-            where = "another directory" if owner is None else parse_host(host_path(name), owner.value)
-            raise ExistsError(
-                f"{name} is the host in {where} of this cluster for ever, not the one in {place}; choose another name, "
-                "and never copy a host's directory"
-            ) from None
+        owner = coordination.get(path)
+        if owner is None:
+            raise
+        _refuse_other(name, parse_host(path, owner.value), wanted)
 
 
-def claim_any_name(coordination: Coordination, place: str) -> str:
-    """The name of the host in ``place``, or a new one; records it. Raises ConflictError."""
+def _refuse_other(name: str, other: HostRecord, wanted: HostRecord) -> None:
+    if other == wanted:
+        return
+    where = f"{other.place} of another machine" if other.host_id and other.place == wanted.place else other.place
+    raise ExistsError(
+        f"{name} is the host in {where} of this cluster for ever, not the one in {wanted.place}; choose another name, "
+        "and never copy a host's directory"
+    )
+
+
+def without_id(config: ClusterConfig) -> dict[str, str]:
+    """The hosts that their directory identifies, with it."""
+    return {name: place for name, place in config.hosts.items() if name not in config.host_ids}
+
+
+def claim_any_name(coordination: Coordination, place: str, host_id: str = "") -> str:
+    """The name of the host in ``place``, or with this id, or a new one; records it. Raises ConflictError."""
     for _ in range(CLAIMS_MAX):
-        hosts = read_config(coordination).hosts
-        name = name_in(hosts, place) or free_name(hosts)
+        config = read_config(coordination)
+        known = id_in(config.host_ids, host_id) if host_id else name_in(without_id(config), place)
+        name = known or free_name(config.hosts)
         try:
-            claim_name(coordination, name, place)
+            claim_name(coordination, name, place, host_id)
         except ExistsError:
             continue
         return name

@@ -15,6 +15,7 @@ from bookkeeper.coordination.config_changes import register_instance
 from bookkeeper.coordination.config_tree import Instance
 from bookkeeper.coordination.coordination_protocol import Coordination, Session
 from bookkeeper.coordination.fixed_election import agree_on_election
+from bookkeeper.coordination.shared_settings import agree_on_settings
 from bookkeeper.errors import LeaseLostError, TransientError
 from bookkeeper.master.leadership import Leadership, assemble
 from bookkeeper.master.reign.leader import campaign
@@ -49,12 +50,13 @@ class MasterProcess:
         """Bind the address (``port`` other than the settings' for a second master on one machine), open the session.
 
         Raises OSError when the port is taken, RefusedError when the stores belong to another cluster, or the cluster
-        elects leaders in another way, TransientError.
+        elects leaders in another way or has other settings in common, TransientError.
         """
         own = settings.instance
         hello = Hello(PROTOCOL_VERSION, own.instance_id, own.name, MASTER_KIND)
         register_instance(coordination, Instance(own.instance_id, own.name))
         agree_on_election(coordination, settings.replicas.election)
+        agree_on_settings(coordination, settings)
         self._settings, self._coordination, self._table, self._clock = settings, coordination, table, clock
         self._rng = rng or random.Random()
         entrance = entrance_of(settings)

@@ -178,6 +178,11 @@ def parse_secret(path: Path, raw: bytes) -> Secret:
         data: dict[str, Any] = tomllib.loads(raw.decode())
     except (tomllib.TOMLDecodeError, UnicodeDecodeError):
         raise _no_secret(path, "it is not TOML") from None
+    return secret_of(path, data)
+
+
+def secret_of(path: Path, data: dict[str, Any]) -> Secret:
+    """The secret in the values of a file; raises InvalidInputError, whose text never shows them."""
     for name in _TEXTS:
         if not isinstance(data.get(name), str):
             raise _no_secret(path, f"{name} is missing, or no text")

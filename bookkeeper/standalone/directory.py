@@ -27,6 +27,7 @@ from bookkeeper.coordination.connect import keep_password, make_zookeeper, open_
 from bookkeeper.coordination.embedded import COORDINATION_FILE
 from bookkeeper.coordination.fixed_election import agree_on_election, replace_election
 from bookkeeper.coordination.host_names import claim_name, place_of
+from bookkeeper.coordination.shared_settings import agree_on_settings
 from bookkeeper.errors import ExistsError, InvalidInputError, NotFoundError
 from bookkeeper.metadata.opening import sqlite_path
 from bookkeeper.security.file_roots import private_roots
@@ -37,6 +38,7 @@ from bookkeeper.standalone.books import check_books, make_books
 from bookkeeper.standalone.durable_stores import make_durable
 from bookkeeper.standalone.file_birth import born_ns
 from bookkeeper.standalone.hbase.gateway import GATEWAY_PORT, gateway_for
+from bookkeeper.standalone.host_id import host_id_of, make_host_id
 from bookkeeper.standalone.ports import free_ports
 
 LOG = logging.getLogger(__name__)
@@ -88,6 +90,8 @@ def init_cluster(
         clock = SystemClock()
         with gateway_for(settings, clock), _new_store(settings, clock, password_file) as settings:
             make_books(settings)
+            if settings.storage.volume == "none":
+                make_host_id(settings.directory)
             write_settings(settings)
             keep_password(settings, password_file)
             complete_cluster(settings, is_new=True)
@@ -135,8 +139,8 @@ def complete_cluster(settings: Settings, *, alone: bool = True, is_new: bool = F
     With a store in ZooKeeper hosts of other machines may run, and a host may be alone in its own directory. So only
     ``init`` (``is_new``) makes secrets then, and fixes the election.
 
-    Raises as :func:`check_books`, :func:`claim_name` and :func:`agree_on_election`; NotFoundError for secrets that are
-    missing and can't be made.
+    Raises as :func:`check_books`, :func:`claim_name`, :func:`agree_on_election` and :func:`agree_on_settings`;
+    NotFoundError for secrets, or the id of the host, that are missing and can't be made.
     """
     is_embedded = settings.coordination_dir is not None
     may_make = is_embedded or is_new
@@ -156,12 +160,20 @@ def complete_cluster(settings: Settings, *, alone: bool = True, is_new: bool = F
     try:
         check_books(settings, coordination, thoroughly=alone)
         register_instance(coordination, Instance(settings.instance.instance_id, settings.instance.name))
-        claim_name(coordination, settings.host.name, place_of(settings.directory, settings.cluster_directory))
+        claim_name(coordination, settings.host.name, place_of_host(settings), host_id_of(settings))
         fix_election = replace_election if alone and may_make else agree_on_election
         fix_election(coordination, settings.replicas.election)
+        agree_on_settings(coordination, settings)
     finally:
         coordination.close()
     return [line for line in (_made_line(settings, made), copy) if line]
+
+
+def place_of_host(settings: Settings) -> str:
+    """The directory of this host in its record: a path of its own machine where hosts share no directory."""
+    if settings.storage.volume == "none":
+        return str(settings.directory)
+    return place_of(settings.directory, settings.cluster_directory)
 
 
 def refuse_missing_secrets(settings: Settings) -> None:

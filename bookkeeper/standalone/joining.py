@@ -64,7 +64,7 @@ def join_cluster(
         raise InvalidInputError(
             f"{first.directory} is a host of the cluster in {first.cluster_directory}; join that directory"
         )
-    _refuse_place(home, first.directory)
+    refuse_place(home, first.directory)
     values = {**JOINED, **(overrides or {})}
     if "master" in values["standalone.processes"]:
         values = {**_own_ports(first, master_port), **values}
@@ -149,11 +149,13 @@ def _stores_in_use(first: Settings) -> Iterator[Coordination]:
         lock.release()
 
 
-def _refuse_place(home: Path, cluster: Path) -> None:
-    """Raise ExistsError for the directory of a host, InvalidInputError for one that can't become it."""
+def refuse_place(home: Path, cluster: Path | None = None) -> None:
+    """Raise ExistsError for the directory of a host, InvalidInputError for one that can't become it. ``cluster``: the
+    directory of the cluster, if the host shares it.
+    """
     if (home / SETTINGS_FILE).exists():
         raise ExistsError(f"{home} has a host already; choose another directory, or start it: bookkeeper standalone")
-    if home.is_relative_to(cluster) and cluster / HOSTS_DIR not in home.parents:
+    if cluster is not None and home.is_relative_to(cluster) and cluster / HOSTS_DIR not in home.parents:
         raise InvalidInputError(f"{home} lies in the cluster's directory; choose {cluster / HOSTS_DIR}/NAME or another")
     above = next(path for path in (home, *home.parents) if path.exists())
     if not above.is_dir() or not os.access(above, os.W_OK | os.X_OK):

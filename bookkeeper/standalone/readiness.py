@@ -34,9 +34,11 @@ class Expected(Struct, frozen=True):
 
     @classmethod
     def of(cls, hosts: Sequence[Settings]) -> Expected:
-        """All tservers of the hosts that a supervisor runs, and each of these hosts that is not the cluster's first."""
+        """All tservers of the hosts that a supervisor runs, and each of these hosts that is not the cluster's first, or
+        shares no directory with others.
+        """
         run = [host for host in hosts if "tserver" in host.standalone.processes]
-        named = frozenset(host.host.name for host in run if host.host.cluster)
+        named = frozenset(host.host.name for host in run if host.host.cluster or host.storage.volume == "none")
         return cls(sum(host.standalone.tservers for host in run), named)
 
 

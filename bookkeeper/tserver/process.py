@@ -18,6 +18,7 @@ from bookkeeper.clock import Clock
 from bookkeeper.config.sections import Settings
 from bookkeeper.coordination.coordination_protocol import Coordination, Session
 from bookkeeper.coordination.fixed_election import agree_on_election
+from bookkeeper.coordination.shared_settings import agree_on_settings
 from bookkeeper.errors import CorruptionError, RefusedError, TransientError
 from bookkeeper.log_homes.log_volume import OwnLogs
 from bookkeeper.log_homes.opening import SessionLogs, open_homes, open_logs
@@ -61,9 +62,10 @@ class TServerProcess:
         die: Die = end_process,
     ) -> None:
         """Bind an address, open the session, and build the parts. Raises OSError, RefusedError when the cluster elects
-        leaders in another way or this process has no place for its logs, TransientError.
+        leaders in another way, has other settings in common, or this process has no place for its logs, TransientError.
         """
         agree_on_election(coordination, settings.replicas.election)
+        agree_on_settings(coordination, settings)
         self._clock = clock
         self._die = die
         own = settings.instance

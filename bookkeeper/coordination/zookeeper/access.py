@@ -59,11 +59,15 @@ def read_password(path: Path) -> str:
 
 
 def keep_password_file(settings: Settings, password_file: Path) -> None:
-    """Copy a password to the secrets of the cluster. Raises OSError, NotFoundError, RefusedError."""
+    """Copy a password to the secrets of the cluster; one that is there stays when it is the same. Raises OSError,
+    NotFoundError, RefusedError.
+    """
     directory = settings.cluster_directory / SECRETS_DIR
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-    password = read_password(password_file)
-    descriptor = os.open(directory / PASSWORD_FILE, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, FILE_MODE)
+    password, path = read_password(password_file), directory / PASSWORD_FILE
+    if path.exists() and read_password(path) == password:
+        return
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, FILE_MODE)
     with os.fdopen(descriptor, "w", encoding="utf-8") as out:
         out.write(f"{password}\n")
         out.flush()

@@ -60,10 +60,10 @@ COORDINATION: dict[str, Switch] = {
     "unreadable-means-empty": Switch(
         "bookkeeper.coordination.config_tree",
         "parse_config",
-        old="instance: Instance | None = None",
+        old="single: dict[str, Any] = {}",
         new="""
         return ClusterConfig(generation, None, {}, {})
-        instance: Instance | None = None
+        single: dict[str, Any] = {}
         """,
         breaks="R6: a configuration that does not parse counts as an empty one",
     ),

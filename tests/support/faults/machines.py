@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.support.faults.switch import Switch
+from tests.support.faults.switch import Edit, Switch
 
 MACHINES: dict[str, Switch] = {
     "logs-in-the-hosts-own-volume": Switch(
@@ -11,6 +11,50 @@ MACHINES: dict[str, Switch] = {
         old='if settings.storage.volume == "none":',
         new="if False:",
         breaks="the logs of a tserver lie in a directory in which no other host looks, and count as gone",
+    ),
+    "any-cluster-takes-machines": Switch(
+        "bookkeeper.standalone.machine_joining",
+        "shared_of",
+        old="if reasons:",
+        new="if False:",
+        also=(
+            Edit(
+                "bookkeeper.standalone.machine_joining",
+                "join_by_zookeeper",
+                "check_books(settings, coordination)",
+                "pass",
+            ),
+        ),
+        breaks="a host on another machine looks for books and logs in its own directory",
+    ),
+    "a-join-file-names-any-file": Switch(
+        "bookkeeper.security.join_file",
+        "parse_join_file",
+        old="_FILE.fullmatch(file) is None or",
+        new="",
+        breaks="a file that an operator was given writes files of others",
+    ),
+    "hosts-with-any-settings": Switch(
+        "bookkeeper.coordination.shared_settings",
+        "agree_on_settings",
+        old="if found := other_values(settings, recorded):",
+        new="found = []\nif False:",
+        breaks="a host with a shorter lease ends the sessions of others that renew theirs in time",
+    ),
+    "hosts-known-by-path": Switch(
+        "bookkeeper.coordination.host_names",
+        "claim_any_name",
+        old="id_in(config.host_ids, host_id) if host_id else name_in(without_id(config), place)",
+        new="name_in(config.hosts, place)",
+        also=(
+            Edit(
+                "bookkeeper.coordination.host_names",
+                "claim_name",
+                "id_in(config.host_ids, host_id) if host_id else name_in(without_id(config), place)",
+                "name_in(config.hosts, place)",
+            ),
+        ),
+        breaks="the same path on two machines is one host, and both hold its replicas",
     ),
     "a-table-on-one-machine": Switch(
         "bookkeeper.master.operations.volume_need",

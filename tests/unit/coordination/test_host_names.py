@@ -10,10 +10,11 @@ from pathlib import Path
 import pytest
 
 from bookkeeper.config.sections import CoordinationSettings
-from bookkeeper.coordination.config_tree import format_host, host_path, read_config
+from bookkeeper.coordination.config_tree import HostRecord, format_host, host_path, read_config
 from bookkeeper.coordination.embedded import EmbeddedCoordination
 from bookkeeper.coordination.host_names import claim_any_name, claim_name, free_name, place_of
 from bookkeeper.errors import ConflictError, CorruptionError, ExistsError, RefusedError
+from tests.support.faults import fault
 
 JOINS = 8
 
@@ -78,7 +79,7 @@ class Rivals(EmbeddedCoordination):
     """Another host takes each name in the moment before it is recorded."""
 
     def put(self, path: str, value: bytes, expected_version: int | None = None) -> int:
-        super().put(path, format_host(f"/rival{path}"), 0)
+        super().put(path, format_host(HostRecord(f"/rival{path}")), 0)
         return super().put(path, value, expected_version)
 
 
@@ -87,6 +88,30 @@ def test_a_name_that_another_host_took_meanwhile_is_never_shared_and_the_join_en
         with pytest.raises(ConflictError, match="other hosts took 50 names meanwhile; try again"):
             claim_any_name(store, "/mine")
         assert set(read_config(store).hosts.values()) == {f"/rival/hosts/host{n}" for n in range(2, 52)}
+
+
+def the_same_path_on_two_machines_is_two_hosts(store: EmbeddedCoordination) -> None:
+    assert claim_any_name(store, "/srv/west", "id-1") == "host2"
+    assert claim_any_name(store, "/srv/west", "id-2") == "host3", "two machines hold one host"
+
+
+def test_the_same_path_on_two_machines_is_two_hosts_and_a_moved_one_stays(store: EmbeddedCoordination) -> None:
+    the_same_path_on_two_machines_is_two_hosts(store)
+    assert claim_any_name(store, "/mnt/west", "id-1") == "host2"
+    assert read_config(store).hosts == {"host2": "/mnt/west", "host3": "/srv/west"}
+    assert read_config(store).host_ids == {"host2": "id-1", "host3": "id-2"}
+    claim_name(store, "host3", "/mnt/west", "id-2")
+    with pytest.raises(RefusedError, match="/mnt/west is host host3 of this cluster for ever, not host4"):
+        claim_name(store, "host4", "/mnt/west", "id-2")
+    with pytest.raises(ExistsError, match="host2 is the host in /mnt/west of another machine of this cluster for ever"):
+        claim_name(store, "host2", "/mnt/west", "id-3")
+    with pytest.raises(ExistsError, match="host2 is the host in /mnt/west of this cluster"):
+        claim_name(store, "host2", "hosts/host2")
+
+
+def test_known_by_their_path_they_are_one(store: EmbeddedCoordination) -> None:
+    with fault("hosts-known-by-path"), pytest.raises(AssertionError, match="two machines hold one host"):
+        the_same_path_on_two_machines_is_two_hosts(store)
 
 
 def test_a_damaged_record_of_a_host_is_an_error(store: EmbeddedCoordination) -> None:

@@ -1,0 +1,65 @@
+"""The settings that all hosts of a cluster have in common, in the configuration tree.
+
+Hosts that share no directory can't read them from that of the first host. The first start of a cluster in ZooKeeper
+records them, a new host begins with them, and a process with others does not start: a host with a shorter lease, for
+example, takes the living sessions of the others for dead. The record changes by a command alone, while no process runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import suppress
+
+from bookkeeper.config.file import different, shared_values
+from bookkeeper.config.sections import Settings
+from bookkeeper.coordination.config_tree import SETTINGS_PATH, format_settings, read_config
+from bookkeeper.coordination.coordination_protocol import Coordination
+from bookkeeper.errors import ConflictError, RefusedError
+
+KINDS = ("master", "tserver", "replay")
+"""Kinds of sessions."""
+
+APART = ("replicas.election",)
+"""Shared settings with a record of their own."""
+
+
+def recorded_values(settings: Settings) -> dict[str, object]:
+    """What these settings would record."""
+    return {name: value for name, value in shared_values(settings).items() if name not in APART}
+
+
+def agree_on_settings(coordination: Coordination, settings: Settings) -> None:
+    """Record the shared settings in ZooKeeper, unless that is done; idempotent. Hosts with an embedded store read them
+    from one directory. Raises RefusedError when the cluster has others.
+    """
+    if settings.coordination_dir is not None:
+        return
+    wanted = recorded_values(settings)
+    recorded = read_config(coordination).settings
+    if recorded is None:
+        with suppress(ConflictError):  # another host was first
+            coordination.put(SETTINGS_PATH, format_settings(wanted), 0)
+        recorded = read_config(coordination).settings or {}
+    if found := other_values(settings, recorded):
+        raise RefusedError(
+            f"{settings.directory} has other settings than the cluster: {'; '.join(found)}; correct them here, or stop "
+            "all hosts, set the same in the bookkeeper.toml of each, and then: bookkeeper config share DIR"
+        )
+
+
+def other_values(settings: Settings, recorded: Mapping[str, object]) -> list[str]:
+    """A line for each setting in which a host differs from the cluster."""
+    return different(recorded_values(settings), recorded)
+
+
+def replace_settings(coordination: Coordination, settings: Settings) -> list[str]:
+    """Record the shared settings of a host as those of the cluster. Returns a line for each that changes. Raises
+    RefusedError while a process of the cluster runs, ConflictError when another command changes them.
+    """
+    running = [one.session_id for kind in KINDS for one in coordination.sessions(kind) if one.alive]
+    if running:
+        raise RefusedError(f"{', '.join(running)} run with the former settings: stop all hosts first")
+    before = coordination.get(SETTINGS_PATH)
+    recorded = read_config(coordination).settings or {}
+    coordination.put(SETTINGS_PATH, format_settings(recorded_values(settings)), 0 if before is None else before.version)
+    return other_values(settings, recorded)

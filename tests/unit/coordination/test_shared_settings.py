@@ -1,0 +1,94 @@
+"""The settings that all hosts have in common: recorded once, compared at each start, changed by a command alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from bookkeeper.config.file import new_settings, settings_of_host
+from bookkeeper.config.sections import CoordinationSettings, Settings
+from bookkeeper.coordination.config_tree import SETTINGS_PATH, read_config
+from bookkeeper.coordination.embedded import EmbeddedCoordination
+from bookkeeper.coordination.shared_settings import agree_on_settings, replace_settings
+from bookkeeper.errors import CorruptionError, RefusedError
+from tests.support.faults import fault
+from tests.support.machines_settings import ON_MACHINES
+from tests.support.must_raise import must_raise
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[EmbeddedCoordination]:
+    with closing(EmbeddedCoordination(tmp_path / "coordination", CoordinationSettings())) as made:
+        yield made
+
+
+def host(directory: Path, **values: object) -> Settings:
+    named = {key.replace("__", "."): value for key, value in values.items()}
+    return new_settings(directory, "west", instance_id="i-west", overrides={**ON_MACHINES, **named})
+
+
+def test_the_first_start_records_them_and_a_new_host_begins_with_them(
+    store: EmbeddedCoordination, tmp_path: Path
+) -> None:
+    first = host(tmp_path, coordination__session_lease_ms=20_000, rpc__threads_max=9)
+    agree_on_settings(store, first)
+    generation = store.generation()
+    agree_on_settings(store, first)
+    assert store.generation() == generation
+    recorded = read_config(store).settings
+    assert recorded is not None
+    made = settings_of_host(recorded, tmp_path / "two", "host2", {"storage.logs": "host"})
+    for section in ("instance", "metadata", "coordination", "security", "replication", "files"):
+        assert getattr(made, section) == getattr(first, section)
+    assert made.storage.volume == "none"
+    assert made.rpc.threads_max != first.rpc.threads_max, "a setting of one host is that of another one"
+
+
+def test_a_cluster_in_one_directory_has_no_record(store: EmbeddedCoordination, tmp_path: Path) -> None:
+    agree_on_settings(store, new_settings(tmp_path, "west"))
+    assert read_config(store).settings is None
+
+
+def a_host_with_a_shorter_lease_does_not_start(store: EmbeddedCoordination, directory: Path) -> None:
+    agree_on_settings(store, host(directory))
+    other = host(directory, coordination__session_lease_ms=4_000)
+    words = r"coordination.session_lease_ms is 4000 here, and 8000 there; correct them here, or stop all hosts"
+    with must_raise(RefusedError, "a host takes the sessions of others for dead", match=words):
+        agree_on_settings(store, other)
+
+
+def test_a_host_with_a_shorter_lease_does_not_start(store: EmbeddedCoordination, tmp_path: Path) -> None:
+    a_host_with_a_shorter_lease_does_not_start(store, tmp_path)
+
+
+def test_without_the_comparison_it_takes_others_for_dead(store: EmbeddedCoordination, tmp_path: Path) -> None:
+    with fault("hosts-with-any-settings"), pytest.raises(AssertionError, match="takes the sessions of others for dead"):
+        a_host_with_a_shorter_lease_does_not_start(store, tmp_path)
+
+
+def test_addresses_and_files_may_differ(store: EmbeddedCoordination, tmp_path: Path) -> None:
+    agree_on_settings(store, host(tmp_path))
+    files = {"tls_certificate": "c.pem", "tls_key": "k.pem", "tls_ca": "ca.pem"}
+    named = {f"security__{key}": value for key, value in files.items()}
+    agree_on_settings(store, host(tmp_path, coordination__url="zk://z2:1,z1:2/west", **named))
+
+
+def test_they_change_while_no_process_runs(store: EmbeddedCoordination, tmp_path: Path) -> None:
+    agree_on_settings(store, host(tmp_path))
+    other = host(tmp_path, replication__quarantine_tries=9)
+    session = store.open_session("replay", "127.0.0.1:1")
+    with pytest.raises(RefusedError, match="run with the former settings: stop all hosts first"):
+        replace_settings(store, other)
+    session.close()
+    assert replace_settings(store, other) == ["replication.quarantine_tries is 9 here, and 5 there"]
+    agree_on_settings(store, other)
+    assert replace_settings(store, other) == []
+
+
+def test_a_damaged_record_is_an_error(store: EmbeddedCoordination, tmp_path: Path) -> None:
+    store.put(SETTINGS_PATH, b'{"settings":[]}')
+    with pytest.raises(CorruptionError, match="configuration /settings: settings has a wrong type"):
+        agree_on_settings(store, host(tmp_path))
