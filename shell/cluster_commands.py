@@ -37,6 +37,12 @@ from shell.parameters import DIRECTORY, INT_COUNT, PORT, key_value
     metavar="FILE",
     help="With --join zk://...: the file that `bookkeeper secret export` wrote on another host, mode 0600.",
 )
+@click.option(
+    "--replace",
+    "in_place",
+    is_flag=True,
+    help="With --join zk://... and --host: the directory of that host is lost, and DIR takes its place, empty.",
+)
 @click.option("--host", metavar="NAME", help="Name of the host; default: host1, with --join host2, host3, ...")
 @click.option(
     "--master-port", type=PORT, help="Port of the master; default: a free port, which init writes into the settings."
@@ -64,6 +70,7 @@ def init(
     name: str | None,
     cluster: str | None,
     secret_file: Path | None,
+    in_place: bool,
     host: str | None,
     master_port: int | None,
     tservers: int,
@@ -86,17 +93,21 @@ def init(
         if cluster.startswith(SCHEME):
             if secret_file is None:
                 raise click.UsageError("--join zk://... needs --secret-file FILE (bookkeeper secret export DIR FILE)")
-            settings = join_by_zookeeper(directory, cluster, secret_file, host, master_port, values, password_file)
-        elif secret_file is not None or password_file is not None:
+            if in_place and host is None:
+                raise click.UsageError("--replace needs --host NAME, the host whose directory is lost")
+            settings = join_by_zookeeper(
+                directory, cluster, secret_file, host, master_port, values, password_file, in_place=in_place
+            )
+        elif secret_file is not None or password_file is not None or in_place:
             raise click.UsageError(
-                "--secret-file and --zookeeper-password go with --join zk://..., not with a directory"
+                "--secret-file, --zookeeper-password and --replace go with --join zk://..., not with a directory"
             )
         else:
             settings = join_cluster(directory, cluster, host, master_port, values)
         text = f"host {settings.host.name} of cluster {settings.instance.name} made in {settings.directory}"
     else:
-        if secret_file is not None:
-            raise click.UsageError("--secret-file goes with --join zk://...: a new cluster makes its own secrets")
+        if secret_file is not None or in_place:
+            raise click.UsageError("--secret-file and --replace go with --join zk://...: a new cluster is on its own")
         if name is None:
             raise click.UsageError("a new cluster needs --name NAME, a host of an existing one --join CLUSTER")
         own_host = {} if host is None else {"host.name": host}

@@ -6,8 +6,9 @@ CorruptionError and an unreadable store TransientError; neither means "nothing c
 Tree: ``/instance`` {id, name} · ``/settings`` {settings} · ``/election`` {election} · ``/read_only`` {read_only} ·
 ``/names/<table name>`` table id · ``/tables/<id>`` {id, name, state, groups, properties, targets} ·
 ``/clusters/<alias>`` {quorum, instance_id, name} · ``/users/<name>`` {authorizations} · ``/hosts/<name>`` {place, id} ·
-``/draining/<host>`` {draining} · ``/counters/<name>`` a number. Values are compact JSON with sorted keys. ``/names``
-only claims the name of a table, which its record under ``/tables`` has, too. Rules: R5, R6, R13 and R23.
+``/holders/<host>`` {nodes} · ``/draining/<host>`` {draining} · ``/counters/<name>`` a number. Values are compact JSON
+with sorted keys. ``/names`` only claims the name of a table, which its record under ``/tables`` has, too. Rules: R5,
+R6, R13 and R23.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ TABLES = "/tables/"
 CLUSTERS = "/clusters/"
 USERS = "/users/"
 HOSTS = "/hosts/"
+HOLDERS = "/holders/"
 DRAINING = "/draining/"
 COUNTERS = "/counters/"
 
@@ -162,7 +164,7 @@ def parse_config(generation: int, entries: Mapping[str, Versioned]) -> ClusterCo
         elif path.startswith(DRAINING):
             if parse_draining(path, versioned.value):
                 draining.add(path_name(path, DRAINING))
-        elif not path.startswith((NAMES, COUNTERS)):
+        elif not path.startswith((NAMES, COUNTERS, HOLDERS)):
             raise CorruptionError(f"configuration {path}: unknown path")
     return ClusterConfig(
         generation,
@@ -205,6 +207,11 @@ def user_path(user: str) -> str:
 def host_path(name: str) -> str:
     """Path of a host's record."""
     return HOSTS + quote(name, safe="")
+
+
+def holders_path(host: str) -> str:
+    """Path of the record that says which node has each session of a host."""
+    return HOLDERS + quote(host, safe="")
 
 
 def draining_path(host: str) -> str:
@@ -292,6 +299,20 @@ def parse_host(path: str, raw: bytes) -> HostRecord:
     """Inverse of :func:`format_host`."""
     record = _Record(path, raw, {"place"}, {"id"})
     return HostRecord(record.text("place"), record.text("id") if record.has("id") else "")
+
+
+def format_holders(nodes: Mapping[str, str]) -> bytes:
+    """Value of ``/holders/<host>``: nodes by session."""
+    return format_json({"nodes": dict(nodes)})
+
+
+def parse_holders(path: str, raw: bytes) -> dict[str, str]:
+    """Inverse of :func:`format_holders`."""
+    record = _Record(path, raw, {"nodes"})
+    nodes: dict[str, str] = record.member("nodes", dict)
+    if not all(isinstance(node, str) for node in nodes.values()):
+        raise record.error("nodes")
+    return nodes
 
 
 def format_draining(draining: bool) -> bytes:

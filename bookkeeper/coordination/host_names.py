@@ -24,7 +24,8 @@ from bookkeeper.coordination.config_tree import (
     read_config,
 )
 from bookkeeper.coordination.coordination_protocol import Coordination
-from bookkeeper.errors import ConflictError, ExistsError, RefusedError
+from bookkeeper.coordination.host_holders import alive_sessions
+from bookkeeper.errors import ConflictError, ExistsError, NotFoundError, RefusedError
 
 PREFIX = "host"
 CLAIMS_MAX = 50
@@ -89,6 +90,35 @@ def _refuse_other(name: str, other: HostRecord, wanted: HostRecord) -> None:
         f"{name} is the host in {where} of this cluster for ever, not the one in {wanted.place}; choose another name, "
         "and never copy a host's directory"
     )
+
+
+def replace_host(coordination: Coordination, name: str, place: str, host_id: str) -> None:
+    """Record that the directory of the host ``name`` is lost, and the one in ``place`` with this id has its name from
+    now on; idempotent. The old directory does not start any more. Raises NotFoundError for a name without such a host,
+    RefusedError while the host lives, ConflictError.
+    """
+    path, wanted = host_path(name), HostRecord(place, host_id)
+    stored = coordination.get(path)
+    before = None if stored is None else parse_host(path, stored.value)
+    if stored is None or before is None or not before.host_id:
+        raise NotFoundError(f"no host {name} has a directory of its own: join without --replace")
+    if before == wanted:
+        return
+    _refuse_alive(coordination, name, before)
+    version = coordination.put(path, format_host(wanted), stored.version)
+    try:
+        _refuse_alive(coordination, name, before)  # it may have begun meanwhile, and have seen its own record
+    except RefusedError:
+        coordination.put(path, stored.value, version)
+        raise
+
+
+def _refuse_alive(coordination: Coordination, name: str, record: HostRecord) -> None:
+    if alive := alive_sessions(coordination, name):
+        raise RefusedError(
+            f"host {name} in {record.place} is alive (session {', '.join(alive)}): stop it first, or join under "
+            "another name"
+        )
 
 
 def without_id(config: ClusterConfig) -> dict[str, str]:

@@ -20,6 +20,7 @@ from msgspec.structs import replace
 
 from bookkeeper.clock import Clock, SystemClock
 from bookkeeper.config.file import SETTINGS_FILE, new_settings, write_settings
+from bookkeeper.config.host_id import host_id_of, make_host_id
 from bookkeeper.config.sections import Settings, hbase_quorum
 from bookkeeper.coordination.config_changes import register_instance
 from bookkeeper.coordination.config_tree import Instance
@@ -38,7 +39,6 @@ from bookkeeper.standalone.books import check_books, make_books
 from bookkeeper.standalone.durable_stores import make_durable
 from bookkeeper.standalone.file_birth import born_ns
 from bookkeeper.standalone.hbase.gateway import GATEWAY_PORT, gateway_for
-from bookkeeper.standalone.host_id import host_id_of, make_host_id
 from bookkeeper.standalone.ports import free_ports
 
 LOG = logging.getLogger(__name__)

@@ -15,18 +15,18 @@ from pathlib import Path
 
 from bookkeeper.clock import SystemClock
 from bookkeeper.config.file import new_settings, settings_of_host, write_settings
+from bookkeeper.config.host_id import HOST_ID_FILE, make_host_id, read_host_id
 from bookkeeper.config.sections import Settings, hbase_quorum
 from bookkeeper.coordination.config_tree import ClusterConfig, read_config
 from bookkeeper.coordination.connect import keep_password, open_zookeeper
 from bookkeeper.coordination.coordination_protocol import Coordination
-from bookkeeper.coordination.host_names import claim_any_name, claim_name
-from bookkeeper.errors import ExistsError, InvalidInputError, RefusedError
+from bookkeeper.coordination.host_names import claim_any_name, claim_name, replace_host
+from bookkeeper.errors import ExistsError, InvalidInputError, NotFoundError, RefusedError
 from bookkeeper.security.join_file import JoinFile, read_join_file
 from bookkeeper.security.private_files import DIRECTORY_MODE
 from bookkeeper.security.secret_store import SECRETS_DIR
 from bookkeeper.standalone.books import check_books
 from bookkeeper.standalone.hbase.gateway import GATEWAY_PORT, gateway_for
-from bookkeeper.standalone.host_id import HOST_ID_FILE, make_host_id, read_host_id
 from bookkeeper.standalone.joining import refuse_place
 from bookkeeper.standalone.ports import free_ports
 
@@ -48,15 +48,19 @@ def join_by_zookeeper(
     master_port: int | None = None,
     overrides: Mapping[str, object] | None = None,
     password_file: Path | None = None,
+    *,
+    in_place: bool = False,
 ) -> Settings:
     """Make a host of the cluster below ``url`` (``zk://HOST:PORT,.../ROOT``), and return its settings. Without ``name``
-    it is the first free one of ``host2``, ``host3`` and so on. ``password_file`` has the password of the user of
-    ZooKeeper that ``secret_file`` names, and is copied to the secrets.
+    it is the first free one of ``host2``, ``host3`` and so on. ``in_place``: the directory of the host ``name`` is
+    lost, and the new one takes its place. ``password_file`` has the password of the user of ZooKeeper that
+    ``secret_file`` names, and is copied to the secrets.
 
     Changes nothing when it raises RefusedError (a file that others can read, a cluster whose hosts must share a
-    directory, a root of another cluster), NotFoundError (a file, the root, Java), InvalidInputError (a bad value, or a
-    setting that differs from that of the cluster), ExistsError (the directory is used, or the name belongs to another
-    host), CorruptionError, or TransientError (a store does not answer).
+    directory, a root of another cluster, a host to replace that lives), NotFoundError (a file, the root, Java, the host
+    to replace), InvalidInputError (a bad value, or a setting that differs from that of the cluster), ExistsError (the
+    directory is used, or the name belongs to another host), CorruptionError, or TransientError (a store does not
+    answer).
     """
     home, join, given = Path(directory).absolute(), read_join_file(secret_file), dict(overrides or {})
     refuse_place(home)
@@ -71,7 +75,7 @@ def join_by_zookeeper(
             check_books(settings, coordination)
         _refuse_files(home)
         try:
-            name = _claim(coordination, home, name)
+            name = _claim(coordination, home, name, in_place)
             join.write_secrets(home)
             keep_password(settings, password_file)
             settings = settings_of_host(shared, home, name, values)
@@ -123,15 +127,16 @@ def _own_ports(shared: Mapping[str, object], master_port: int | None) -> dict[st
     return ports | ({GATEWAY_PORT: gateway_port} if hbase_quorum(str(shared.get("metadata.url"))) else {})
 
 
-def _claim(coordination: Coordination, home: Path, name: str | None) -> str:
+def _claim(coordination: Coordination, home: Path, name: str | None, in_place: bool) -> str:
     """Make the id of the host, and claim its name. A name that is refused leaves no id behind."""
     is_new = read_host_id(home) is None
     host_id = make_host_id(home)
     try:
         if name is None:
             return claim_any_name(coordination, str(home), host_id)
-        claim_name(coordination, name, str(home), host_id)
-    except (ExistsError, RefusedError):
+        claim = replace_host if in_place else claim_name
+        claim(coordination, name, str(home), host_id)
+    except (ExistsError, NotFoundError, RefusedError):
         if is_new:
             (home / HOST_ID_FILE).unlink()
         raise

@@ -15,9 +15,12 @@ import threading
 from msgspec.structs import replace
 
 from bookkeeper.clock import Clock
+from bookkeeper.config.host_id import host_id_of
 from bookkeeper.config.sections import Settings
 from bookkeeper.coordination.coordination_protocol import Coordination, Session
 from bookkeeper.coordination.fixed_election import agree_on_election
+from bookkeeper.coordination.host_holders import hold_host, node_text, refuse_held
+from bookkeeper.coordination.lease_file import read_boot_id
 from bookkeeper.coordination.shared_settings import agree_on_settings
 from bookkeeper.errors import CorruptionError, RefusedError, TransientError
 from bookkeeper.log_homes.log_volume import OwnLogs
@@ -81,8 +84,7 @@ class TServerProcess:
         )
         self._pool = RpcPool(hello, settings.rpc, clock, process_credentials(settings))
         self._host = open_host(settings)
-        identity = None if self._host is None else replace(self._host.identity, zone=settings.host.zone)
-        self._session = coordination.open_session(SESSION_KIND, self._server.address, identity)
+        self._session = self._open_session(settings, coordination)
         self._ended = threading.Event()
         self._retries = SessionRetries(self._session, clock, random.Random())
         self._master = MasterLink(coordination, self._pool, self.session_id, clock, die)
@@ -110,6 +112,26 @@ class TServerProcess:
                 host=self._host,
             )
         )
+
+    def _open_session(self, settings: Settings, coordination: Coordination) -> Session:
+        """The session, with the host that this process holds. Where hosts share no directory, the tree has which node
+        holds it. Raises UnavailableError, RefusedError.
+        """
+        if self._host is None:
+            return coordination.open_session(SESSION_KIND, self._server.address)
+        identity = replace(self._host.identity, zone=settings.host.zone)
+        host_id = host_id_of(settings)
+        if not host_id:
+            return coordination.open_session(SESSION_KIND, self._server.address, identity)
+        node = node_text(read_boot_id(), *self._host.lock_file)
+        refuse_held(coordination, settings.host.name, host_id, node)
+        session = coordination.open_session(SESSION_KIND, self._server.address, identity)
+        try:
+            hold_host(coordination, settings.host.name, host_id, node, session.session_id)
+        except BaseException:
+            session.close()
+            raise
+        return session
 
     def _place_of_logs(self, settings: Settings, volume: Volume) -> SessionLogs:
         """Where this session makes its logs: the setting decides for new sessions only."""

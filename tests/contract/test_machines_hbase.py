@@ -11,13 +11,13 @@ import pytest
 from msgspec.structs import replace
 
 from bookkeeper.config.file import SETTINGS_FILE, load_settings
+from bookkeeper.config.host_id import HOST_ID_FILE, read_host_id
 from bookkeeper.config.sections import Settings
 from bookkeeper.coordination.config_tree import ClusterConfig, read_config
 from bookkeeper.coordination.connect import open_coordination
 from bookkeeper.errors import BookkeeperError, ExistsError, InvalidInputError, NotFoundError, RefusedError
 from bookkeeper.security.join_file import read_join_file, write_join_file
 from bookkeeper.standalone.directory import complete_cluster, init_cluster
-from bookkeeper.standalone.host_id import HOST_ID_FILE, read_host_id
 from bookkeeper.standalone.machine_joining import join_by_zookeeper
 from tests.support.faults import fault
 from tests.support.hbase import HBaseInstance
@@ -105,6 +105,22 @@ def test_an_interrupted_join_is_repeated_and_a_used_directory_is_not(first: Sett
     (used / "secrets").mkdir()
     with pytest.raises(ExistsError, match="is not empty"):
         join_by_zookeeper(used, first.coordination.url, file)
+
+
+def test_an_empty_directory_takes_the_place_of_one_that_is_lost(first: Settings, tmp_path: Path) -> None:
+    file, url = exported(first, tmp_path / "join"), first.coordination.url
+    lost = join_by_zookeeper(tmp_path / "two", url, file)
+    lost.directory.rename(tmp_path / "lost")
+    with pytest.raises(ExistsError, match=r"host2 is the host in .*two of another machine"):
+        join_by_zookeeper(tmp_path / "two", url, file, "host2")
+    with pytest.raises(NotFoundError, match="no host host9 has a directory of its own"):
+        join_by_zookeeper(tmp_path / "two", url, file, "host9", in_place=True)
+    assert not list((tmp_path / "two").iterdir())
+    new = join_by_zookeeper(tmp_path / "two", url, file, "host2", in_place=True)
+    complete_cluster(new)
+    assert config_of(new).host_ids["host2"] == read_host_id(new.directory)
+    with pytest.raises(ExistsError, match="never copy a host's directory"):
+        complete_cluster(load_settings(tmp_path / "lost"))
 
 
 def refused(

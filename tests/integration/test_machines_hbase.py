@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
@@ -10,7 +11,9 @@ from pathlib import Path
 import pytest
 
 from bookkeeper.client import Client, Mutation
+from bookkeeper.config.file import load_settings
 from bookkeeper.errors import RefusedError
+from bookkeeper.rpc.contract.messages import HostInfo
 from bookkeeper.standalone.cluster_process import ClusterProcess
 from bookkeeper.standalone.machine_joining import join_by_zookeeper
 from tests.support.cluster import READY_S, STOP_S, Cluster, standalone_command
@@ -70,6 +73,14 @@ def alive(cluster: Cluster) -> set[str]:
     return {host.name for host in cluster.client.hosts.list() if host.incarnation is not None}
 
 
+def of_host2(cluster: Cluster) -> HostInfo:
+    return next(host for host in cluster.client.hosts.list() if host.name == "host2")
+
+
+def is_full(host: HostInfo) -> bool:
+    return (host.replicas, host.joining, host.lacking_segments) == (3, 0, 0)
+
+
 def replicas(cluster: Cluster) -> Sequence[int]:
     return [host.replicas for host in cluster.client.hosts.list()]
 
@@ -120,3 +131,23 @@ def test_hosts_without_a_common_directory_serve_a_table_with_three_replicas_and_
         assert found(west.client) == wanted(range(4))
         assert found(east.client) == wanted(range(4))
         assert replicas(west) == [3, 3, 3]
+
+        second.stop(STOP_S)
+        incarnation = of_host2(west).incarnation
+        shutil.rmtree(places[1])
+        replaced = join_by_zookeeper(places[1], url, file, "host2", overrides=own, in_place=True)
+        second = ClusterProcess(replaced, standalone_command(places[1]))
+        second.start()
+        stack.callback(second.stop, STOP_S)
+        west.wait_until(lambda: of_host2(west).incarnation not in (None, incarnation), "host2 with another disk")
+        west.wait_until(lambda: is_full(of_host2(west)), "the replicas of host2")
+
+        copy = places[1].parent / "copy"
+        shutil.copytree(places[1], copy)
+        twin = ClusterProcess(load_settings(copy), standalone_command(copy))
+        twin.start()
+        stack.callback(twin.stop, STOP_S)
+        words = "host host2 is held by another machine, or by a copy of its directory"
+        log = copy / "logs" / "tserver1.log"
+        twin.wait_until(lambda: log.exists() and words in log.read_text(), "the refusal of a copy", READY_S)
+        assert found(west.client) == wanted(range(4))

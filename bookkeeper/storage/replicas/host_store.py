@@ -77,6 +77,13 @@ class HostStore:
         return self._identity
 
     @property
+    def lock_file(self) -> tuple[int, int]:
+        """Device and inode of the lock: a copy of the directory has others. The store must be open."""
+        assert self._lock is not None
+        status = os.fstat(self._lock)
+        return status.st_dev, status.st_ino
+
+    @property
     def volume(self) -> LocalVolume:
         """The segment files, by the names that the books have."""
         return self._volume

@@ -56,6 +56,20 @@ MACHINES: dict[str, Switch] = {
         ),
         breaks="the same path on two machines is one host, and both hold its replicas",
     ),
+    "hosts-held-by-two-nodes": Switch(
+        "bookkeeper.coordination.host_holders",
+        "hold_host",
+        old="refuse_held(coordination, host, host_id, node, session_id)",
+        new="pass",
+        breaks="two machines serve the tablets of one host, each with its own files",
+    ),
+    "replaced-while-it-begins": Switch(
+        "bookkeeper.coordination.host_names",
+        "replace_host",
+        old="_refuse_alive(coordination, name, before)  # it may",
+        new="pass  # it may",
+        breaks="two directories serve as one host",
+    ),
     "a-table-on-one-machine": Switch(
         "bookkeeper.master.operations.volume_need",
         "refuse_without_volume",
