@@ -48,4 +48,8 @@ def address_of(settings: Settings) -> str:
         raise NotFoundError(
             f"{settings.directory} has no monitor; set monitor.port in its settings, and restart the cluster"
         )
-    return url_of(settings.monitor.host, settings.monitor.port, bool(settings.security.tls_certificate))
+    return url_of(
+        settings.monitor.announced_host or settings.monitor.host,
+        settings.monitor.port,
+        bool(settings.security.tls_certificate),
+    )

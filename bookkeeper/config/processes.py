@@ -10,7 +10,21 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
-from bookkeeper.config.setting import KIB, MIB, Bytes, Count, Millis, Port, Section, Text, setting, unit
+from bookkeeper.config.setting import (
+    KIB,
+    MIB,
+    Announced,
+    AnyPort,
+    Bytes,
+    Count,
+    Millis,
+    Port,
+    Section,
+    Text,
+    check_announced,
+    setting,
+    unit,
+)
 
 
 class MasterSettings(Section, frozen=True):
@@ -18,13 +32,22 @@ class MasterSettings(Section, frozen=True):
 
     host: Text = setting(
         "127.0.0.1",
-        "Host of the master's fixed address, which peers use as quorum",
+        "Host of the master's fixed address, which it binds; 0.0.0.0: every address",
         "as for rpc.bind_host",
     )
     port: Port = setting(
         9797,
-        "Port of the master's fixed address; each cluster on a machine needs its own",
+        "Port of the master's fixed address, which it binds; each cluster on a machine needs its own",
         "init chooses a free port for each cluster",
+    )
+    announced_host: Announced = setting(
+        "",
+        "Name or address of this machine that the master announces: clients and peers call it, as part of the quorum; "
+        "empty: master.host",
+        "as for rpc.announced_host",
+    )
+    announced_port: AnyPort = setting(
+        0, "Port that the master announces; 0: master.port", "without a translation of addresses both are the same"
     )
     scan_interval_ms: Millis = setting(
         5_000,
@@ -59,15 +82,28 @@ class MasterSettings(Section, frozen=True):
         "a backlog drains from its old end; both keep the order of each tablet's records",
     )
 
+    def __post_init__(self) -> None:
+        """Raise ValueError when values do not go together."""
+        check_announced("host", self.host, self.announced_host)
+
     @property
     def address(self) -> str:
-        """``host:port``, the quorum of a cluster with one master."""
-        return f"{self.host}:{self.port}"
+        """``host:port`` as announced, an IPv6 host in brackets: the quorum of a cluster with one master."""
+        host = self.announced_host or self.host
+        return f"{f'[{host}]' if ':' in host else host}:{self.announced_port or self.port}"
 
 
 class TServerSettings(Section, frozen=True):
     """Logs, memory and the replication worker of a tserver."""
 
+    port: AnyPort = setting(
+        0,
+        "Port that the tserver binds; 0: any free one. A host with several tservers has free ones",
+        "the coordination store has the address, and firewalls are for several machines",
+    )
+    announced_port: AnyPort = setting(
+        0, "Port that the tserver announces; 0: the one that it binds", "as for master.announced_port"
+    )
     wal_roll_bytes: Bytes = setting(
         1024 * MIB,
         "A WAL is rolled beyond this size",
@@ -150,6 +186,9 @@ class TServerSettings(Section, frozen=True):
 class ReplaySettings(Section, frozen=True):
     """The Spark process that ships ranges."""
 
+    port: AnyPort = setting(
+        0, "Port that the replay process binds and announces; 0: any free one", "as for tserver.port"
+    )
     spark_master: Text = setting(
         "local[*]",
         "Spark master, on this machine: its driver listens on the loopback address only",

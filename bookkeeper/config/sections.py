@@ -14,7 +14,21 @@ from urllib.parse import quote, unquote
 from msgspec import Meta
 
 from bookkeeper.config.processes import MasterSettings, ReplaySettings, TServerSettings
-from bookkeeper.config.setting import KIB, MIB, Bytes, Count, Millis, Name, Section, Text, required, setting, unit
+from bookkeeper.config.setting import (
+    KIB,
+    MIB,
+    Announced,
+    Bytes,
+    Count,
+    Millis,
+    Name,
+    Section,
+    Text,
+    check_announced,
+    required,
+    setting,
+    unit,
+)
 
 HOST_WORDS = "up to 31 lower-case letters, digits and '-', with a letter or digit first"
 
@@ -137,8 +151,14 @@ class RpcSettings(Section, frozen=True):
 
     bind_host: str = setting(
         "127.0.0.1",
-        "Address that servers bind and announce",
+        "Address that the servers of tservers and the replay process bind; 0.0.0.0: every address",
         "the cluster is on one machine; traffic over a network must be encrypted (security.tls_certificate)",
+    )
+    announced_host: Announced = setting(
+        "",
+        "Name or address of this machine that tservers and the replay process announce: other processes, clients and "
+        "peers call it, and a certificate is for it; empty: rpc.bind_host",
+        "without a translation of addresses both are the same",
     )
     frame_bytes_max: Annotated[int, Meta(ge=64 * KIB, le=1024 * MIB, extra=unit("bytes"))] = setting(
         32 * MIB, "Maximum size of a frame, sent or received", "four times the largest usual message"
@@ -191,6 +211,7 @@ class RpcSettings(Section, frozen=True):
 
     def __post_init__(self) -> None:
         """Raise ValueError when values do not go together."""
+        check_announced("bind_host", self.bind_host, self.announced_host)
         for name in ("secret_memory_bytes", "memory_bytes"):
             if 0 < getattr(self, name) < self.frame_bytes_max:
                 raise ValueError(f"{name} must be at least frame_bytes_max, or 0")
@@ -254,8 +275,11 @@ class MonitorSettings(Section, frozen=True):
 
     host: Text = setting(
         "127.0.0.1",
-        "Address that the monitor binds",
+        "Address that the monitor binds; 0.0.0.0: every address",
         "no other machine can reach it",
+    )
+    announced_host: Announced = setting(
+        "", "Name or address of this machine in the monitor's URL; empty: monitor.host", "both are the same"
     )
     port: Annotated[int, Meta(ge=0, le=65535)] = setting(
         0,
@@ -273,6 +297,10 @@ class MonitorSettings(Section, frozen=True):
         "Time between samples of the master while the monitor is in use",
         "a viewer sees changes soon, and a sample takes milliseconds",
     )
+
+    def __post_init__(self) -> None:
+        """Raise ValueError when values do not go together."""
+        check_announced("host", self.host, self.announced_host)
 
 
 class FilesSettings(Section, frozen=True):
@@ -421,6 +449,8 @@ class Sections(Section, frozen=True):
         """Raise ValueError when values do not go together."""
         if hbase_quorum(self.metadata.url) and not self.standalone.gateway_port:
             raise ValueError("standalone.gateway_port must be a port, because metadata.url names ZooKeeper servers")
+        if self.tserver.port and self.standalone.tservers > 1:
+            raise ValueError("tserver.port is the port of one tserver: set standalone.tservers to 1, or leave it at 0")
         if self.storage.volume == "none" and (reasons := self._without_volume()):
             raise ValueError(f"storage.volume is none, which needs {', '.join(reasons)}")
         largest = max(self.replay.message_bytes, self.tserver.value_bytes_max, self.tserver.scan_page_bytes_max)

@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import functools
+import ipaddress
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, NamedTuple, get_args, get_origin, get_type_hints
 
@@ -36,6 +37,34 @@ Name = Annotated[
     ),
 ]
 Text = Annotated[str, Meta(min_length=1)]
+
+
+Announced = Annotated[str, Meta(pattern=r"^[^\s/@,\[\]]*\Z", description="a name or an address, without a port")]
+"""The host of an address that others use; empty: the one that a server binds."""
+
+AnyPort = Annotated[int, Meta(ge=0, le=65535)]
+"""A port, or 0."""
+
+
+def check_announced(key: str, bound: str, announced: str) -> None:
+    """Raise ValueError when others would be told to call every address of their own machine. ``key``: of the bound
+    host.
+    """
+    if is_every_address(announced or bound):
+        name = f"{key.rpartition('.')[0]}.announced_host".lstrip(".")
+        raise ValueError(
+            f"{key} is {bound or 'every address'}, which others can't call: name this machine in {name}"
+            if not announced
+            else f"{name} is {announced}, which others can't call: name this machine"
+        )
+
+
+def is_every_address(host: str) -> bool:
+    """Whether a server that binds this host listens at every address of its machine."""
+    try:
+        return not host or ipaddress.ip_address(host).is_unspecified
+    except ValueError:  # a name
+        return False
 
 
 class Documented(NamedTuple):

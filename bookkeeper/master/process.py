@@ -34,6 +34,14 @@ MASTER_KIND = "master"
 CAMPAIGN_AGAIN_MS = 100
 
 
+def binding_of(settings: Settings, port: int | None) -> Binding:
+    """The address of a master; with a ``port`` of its own it announces that one."""
+    named = settings.master
+    if port is not None:
+        return Binding(named.host, port, named.announced_host)
+    return Binding(named.host, named.port, named.announced_host, named.announced_port)
+
+
 class MasterProcess:
     """Assembles and runs one master."""
 
@@ -66,7 +74,7 @@ class MasterProcess:
             hello,
             settings.rpc,
             clock,
-            binding=Binding(settings.master.host, settings.master.port if port is None else port),
+            binding=binding_of(settings, port),
             entrance=entrance,
         )
         self._pool = RpcPool(hello, settings.rpc, clock, process_credentials(settings))

@@ -68,7 +68,7 @@ class Monitor:
         listening = self._listening
         if listening is None:
             return ""
-        return url_of(self._settings.host, self._port, self._tls is not None)
+        return url_of(self._settings.announced_host or self._settings.host, self._port, self._tls is not None)
 
     def start(self) -> None:
         """Listen, if enabled. When the port is in use, the monitor's thread tries again later."""

@@ -25,7 +25,7 @@ from bookkeeper.replay.service import EXIT_BROKEN, RUNS_MAX, ReplayService
 from bookkeeper.rpc.contract.messages import PROTOCOL_VERSION, Hello
 from bookkeeper.rpc.dispatch import ServedService
 from bookkeeper.rpc.rpc_pool import RpcPool
-from bookkeeper.rpc.rpc_server import RpcServer
+from bookkeeper.rpc.rpc_server import Binding, RpcServer
 from bookkeeper.security.access import entrance_of, process_credentials
 
 LOG = logging.getLogger(__name__)
@@ -82,7 +82,8 @@ def _serve(settings: Settings, stop: threading.Event, clock: Clock) -> int:
     service = ReplayService(settings, clock)
     hello = Hello(PROTOCOL_VERSION, settings.instance.instance_id, settings.instance.name, KIND)
     served = ServedService("Replay", service, {"run": RUNS_MAX})
-    server = RpcServer(served, hello, settings.rpc, clock, entrance=entrance_of(settings))
+    binding = Binding(port=settings.replay.port)
+    server = RpcServer(served, hello, settings.rpc, clock, binding=binding, entrance=entrance_of(settings))
     coordination = open_coordination(settings, clock)
     for dead in coordination.sessions(KIND):
         if not dead.alive:

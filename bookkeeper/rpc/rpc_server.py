@@ -44,10 +44,20 @@ TICK_MS = 250
 
 
 class Binding(Struct, frozen=True):
-    """The address of a server: ``host`` None = ``rpc.bind_host``, ``port`` 0 = any free port."""
+    """The address of a server: ``host`` None = ``rpc.bind_host``, ``port`` 0 = any free port. Others get the announced
+    one: ``announced_host`` "" = ``rpc.announced_host`` for ``rpc.bind_host``, else the bound one; ``announced_port``
+    0 = the bound one.
+    """
 
     host: str | None = None
     port: int = 0
+    announced_host: str = ""
+    announced_port: int = 0
+
+    def announced(self, settings: RpcSettings, bound: Address) -> Address:
+        """The address that others call."""
+        host = self.announced_host or ("" if self.host else settings.announced_host) or bound.host
+        return Address(host, self.announced_port or bound.port)
 
 
 class RpcServer:
@@ -72,7 +82,7 @@ class RpcServer:
         self._clock = clock or SystemClock()
         self._dispatcher = Dispatcher(service, hello, settings.frame_bytes_max)
         self._listener = _listen(Address(binding.host or settings.bind_host, binding.port))
-        self.address = str(Address(*self._listener.getsockname()[:2]))
+        self.address = str(binding.announced(settings, Address(*self._listener.getsockname()[:2])))
         self._epoll = select.epoll()
         self._epoll.register(self._listener, select.EPOLLIN | select.EPOLLONESHOT)
         self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)

@@ -30,7 +30,7 @@ from bookkeeper.metadata.values import LogHome
 from bookkeeper.rpc.contract.messages import PROTOCOL_VERSION, Hello
 from bookkeeper.rpc.dispatch import ServedService
 from bookkeeper.rpc.rpc_pool import RpcPool
-from bookkeeper.rpc.rpc_server import RpcServer
+from bookkeeper.rpc.rpc_server import Binding, RpcServer
 from bookkeeper.rpc.trust.table_rights import TableRights
 from bookkeeper.runtime.process_exit import end_process
 from bookkeeper.runtime.session_retries import SessionRetries
@@ -80,6 +80,7 @@ class TServerProcess:
             hello,
             settings.rpc,
             clock,
+            binding=Binding(port=settings.tserver.port, announced_port=settings.tserver.announced_port),
             entrance=entrance,
         )
         self._pool = RpcPool(hello, settings.rpc, clock, process_credentials(settings))

@@ -16,10 +16,12 @@ from bookkeeper.errors import RefusedError
 from bookkeeper.rpc.contract.messages import HostInfo
 from bookkeeper.standalone.cluster_process import ClusterProcess
 from bookkeeper.standalone.machine_joining import join_by_zookeeper
+from bookkeeper.standalone.ports import free_ports
 from tests.support.cluster import READY_S, STOP_S, Cluster, standalone_command
 from tests.support.hbase import HBaseInstance
 from tests.support.machines_settings import NO_VOLUME, exported
 from tests.support.must_raise import must_raise
+from tests.support.tcp_proxy import TcpProxy
 from tests.support.workloads_clusters import SETTINGS
 from tests.support.zookeeper import ZooKeeperServer
 
@@ -97,14 +99,20 @@ def test_hosts_without_a_common_directory_serve_a_table_with_three_replicas_and_
         with must_raise(RefusedError, "a table lies on one machine", match="one replica needs a place that all hosts"):
             west.client.tables.create("alone")
         file = exported(west.settings, tmp_path / "join")
+        own = {**SETTINGS, "standalone.processes": ["master", "tserver"]}
+        (port,) = free_ports(1)
+        outside = stack.enter_context(TcpProxy("127.0.0.1", port))
+        behind = {"tserver.port": port, "tserver.announced_port": outside.port, "rpc.announced_host": "localhost"}
         others = []
-        for place in places[1:]:
-            own = {**SETTINGS, "standalone.processes": ["master", "tserver"]}
-            process = ClusterProcess(join_by_zookeeper(place, url, file, overrides=own), standalone_command(place))
+        for place, further in ((places[1], {}), (places[2], behind)):
+            settings = join_by_zookeeper(place, url, file, overrides={**own, **further})
+            process = ClusterProcess(settings, standalone_command(place))
             process.start()
             stack.callback(process.stop, STOP_S)
             others.append(process)
         west.wait_until(lambda: alive(west) == {"host1", "host2", "host3"}, "three hosts")
+        addresses = {host.name: host.address for host in west.client.hosts.list()}
+        assert addresses["host3"] == f"localhost:{outside.port}"
         for cluster, properties in ((west, PROPERTIES), (east, {"table.versions.max": "50"})):
             cluster.client.tables.create("t", splits=SPLITS, properties=properties)
         west.client.replication.define_cluster("east", east.quorum)
@@ -131,6 +139,7 @@ def test_hosts_without_a_common_directory_serve_a_table_with_three_replicas_and_
         assert found(west.client) == wanted(range(4))
         assert found(east.client) == wanted(range(4))
         assert replicas(west) == [3, 3, 3]
+        assert outside.accepted, "nobody calls the announced address"
 
         second.stop(STOP_S)
         incarnation = of_host2(west).incarnation

@@ -70,6 +70,20 @@ MACHINES: dict[str, Switch] = {
         new="pass  # it may",
         breaks="two directories serve as one host",
     ),
+    "announces-what-it-binds": Switch(
+        "bookkeeper.rpc.rpc_server",
+        "Binding.announced",
+        old="return Address(host, self.announced_port or bound.port)",
+        new="return bound",
+        breaks="nobody reaches a process behind a translation of addresses",
+    ),
+    "every-address-is-announced": Switch(
+        "bookkeeper.config.setting",
+        "check_announced",
+        old="if is_every_address(announced or bound):",
+        new="if False:",
+        breaks="others are told 0.0.0.0, and call their own machine",
+    ),
     "a-table-on-one-machine": Switch(
         "bookkeeper.master.operations.volume_need",
         "refuse_without_volume",

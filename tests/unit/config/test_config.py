@@ -20,6 +20,8 @@ from bookkeeper.config.file import (
 from bookkeeper.config.sections import Sections, Settings
 from bookkeeper.config.setting import explain
 from bookkeeper.errors import ExistsError, InvalidInputError, NotFoundError
+from tests.support.faults import fault
+from tests.support.must_raise import must_raise
 
 
 def _file(directory: Path, text: str) -> Path:
@@ -110,6 +112,35 @@ def test_a_mistake_is_named_in_one_line(tmp_path: Path, text: str, said: str) ->
     assert said in caught.value.message
     assert "\n" not in caught.value.message
     assert SETTINGS_FILE in caught.value.message
+
+
+def every_address_is_never_announced(place: Path) -> None:
+    cases = [
+        ("rpc", "bind_host", "0.0.0.0", "", "bind_host is 0.0.0.0, which others can't call: name this machine in"),
+        ("rpc", "bind_host", "", "", "bind_host is every address, which others can't call"),
+        ("rpc", "bind_host", "10.0.0.7", "::", "announced_host is ::, which others can't call: name this machine"),
+        ("master", "host", "::", "", "host is ::, which others can't call: name this machine in announced_host"),
+        ("monitor", "host", "0.0.0.0", "", "host is 0.0.0.0, which others can't call"),
+    ]
+    for section, key, bound, announced, said in cases:
+        overrides = {f"{section}.{key}": bound, f"{section}.announced_host": announced}
+        with must_raise(InvalidInputError, "others are told to call their own machine", match=f"{section}: {said}"):
+            new_settings(place, "west", overrides=overrides)
+
+
+def test_every_address_is_never_announced(tmp_path: Path) -> None:
+    every_address_is_never_announced(tmp_path)
+    made = new_settings(tmp_path, "west", overrides={"master.host": "::", "master.announced_host": "2001:db8::1"})
+    assert made.master.address == "[2001:db8::1]:9797"
+    behind = {"master.announced_host": "w.example", "master.announced_port": 97}
+    assert new_settings(tmp_path, "west", overrides=behind).master.address == "w.example:97"
+    with pytest.raises(InvalidInputError, match=r"tserver.port is the port of one tserver: set standalone"):
+        new_settings(tmp_path, "west", tservers=2, overrides={"tserver.port": 9})
+
+
+def test_without_the_check_it_is(tmp_path: Path) -> None:
+    with fault("every-address-is-announced"), pytest.raises(AssertionError, match="call their own machine"):
+        every_address_is_never_announced(tmp_path)
 
 
 def test_missing_unreadable_and_malformed_files_have_different_errors(tmp_path: Path) -> None:

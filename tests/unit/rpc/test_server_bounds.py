@@ -12,11 +12,14 @@ import pytest
 
 from bookkeeper.config.sections import RpcSettings
 from bookkeeper.errors import InvalidInputError, OverloadedError, UnavailableError
-from bookkeeper.rpc.address import parse_address
+from bookkeeper.rpc.address import Address, parse_address
 from bookkeeper.rpc.dispatch import ServedService
 from bookkeeper.rpc.rpc_server import Binding, RpcServer
 from bookkeeper.runtime.process_exit import EXIT_CODE
+from bookkeeper.standalone.ports import free_ports
+from tests.support.faults import fault
 from tests.support.rpc_peer import SERVER_HELLO, Echo, Gate, pooled, serving
+from tests.support.tcp_proxy import TcpProxy
 
 
 @pytest.fixture
@@ -118,6 +121,49 @@ def test_a_server_may_listen_at_an_ipv6_address(echo: Echo) -> None:
         assert server.address.startswith("[::1]:")
         with pooled() as pool:
             assert pool.replay(server.address).run(b"ping") == b"ping"
+
+
+def others_call_the_announced_address(echo: Echo) -> None:
+    settings = RpcSettings(announced_host="localhost")
+    served = ServedService("Replay", echo)
+    (port,) = free_ports(1)
+    with TcpProxy("127.0.0.1", port) as proxy:
+        binding = Binding(port=port, announced_port=proxy.port)
+        server = RpcServer(served, SERVER_HELLO, settings, binding=binding)
+        assert server.address == f"localhost:{proxy.port}", "others are told the address that it binds"
+        server.start()
+        try:
+            with pooled() as pool:
+                assert pool.replay(server.address).run(b"ping") == b"ping"
+        finally:
+            server.stop()
+        assert proxy.accepted == 1
+
+
+def test_others_call_the_announced_address(echo: Echo) -> None:
+    others_call_the_announced_address(echo)
+
+
+def test_without_the_setting_they_are_told_the_bound_one(echo: Echo) -> None:
+    with fault("announces-what-it-binds"), pytest.raises(AssertionError, match="told the address that it binds"):
+        others_call_the_announced_address(echo)
+
+
+@pytest.mark.parametrize(
+    ("binding", "announced"),
+    [
+        (Binding(), "west.example:7"),
+        (Binding(port=9), "west.example:7"),
+        (Binding(announced_port=8), "west.example:8"),
+        (Binding("127.0.0.1"), "127.0.0.1:7"),
+        (Binding("127.0.0.1", 9, "m.example", 8), "m.example:8"),
+        (Binding("0.0.0.0", 9, "::2"), "[::2]:7"),
+    ],
+)
+def test_each_part_is_announced_by_itself(binding: Binding, announced: str) -> None:
+    settings = RpcSettings(bind_host="0.0.0.0", announced_host="west.example")
+    bound = Address(binding.host or "0.0.0.0", 7)
+    assert str(binding.announced(settings, bound)) == announced
 
 
 DYING_SERVER = """

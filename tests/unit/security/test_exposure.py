@@ -18,7 +18,7 @@ from tests.support.faults import fault
 from tests.support.must_raise import must_raise
 from tests.support.shell import quick
 
-OPEN: dict[str, object] = {"rpc.bind_host": "0.0.0.0"}
+OPEN: dict[str, object] = {"rpc.bind_host": "0.0.0.0", "rpc.announced_host": "west.example"}
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.8.9.10", "::1", "localhost"])
@@ -41,7 +41,9 @@ def test_every_setting_that_binds_such_an_address_is_named(tmp_path: Path) -> No
     assert exposed(settings_with(tmp_path, {})) == []
     everywhere: dict[str, object] = {
         "rpc.bind_host": "",
+        "rpc.announced_host": "west.example",
         "master.host": "::",
+        "master.announced_host": "west.example",
         "monitor.host": "10.0.0.7",
         "monitor.port": 1,
     }
@@ -59,9 +61,9 @@ def test_no_process_listens_there_without_tls(tmp_path: Path) -> None:
         match=r"rpc\.bind_host \(0\.0\.0\.0\) lies beyond loopback.*; name a certificate",
     ):
         refuse_plaintext(settings_with(tmp_path, OPEN))
-    others: list[dict[str, object]] = [{"master.host": "0.0.0.0"}, {"monitor.host": "0.0.0.0"}]
-    for overrides in others:
-        settings = init_cluster(tmp_path / next(iter(overrides)), "west", overrides=overrides)
+    for section in ("master", "monitor"):
+        overrides = {f"{section}.host": "0.0.0.0", f"{section}.announced_host": "west.example"}
+        settings = init_cluster(tmp_path / section, "west", overrides=overrides)
         with pytest.raises(RefusedError, match="beyond loopback"):
             entrance_of(settings)
 
