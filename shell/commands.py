@@ -106,7 +106,7 @@ COMMANDS = {
     "definecluster": LazyCommand(
         "shell.replication_commands",
         "definecluster",
-        "Name a peer: the cluster with its masters at QUORUM (HOST:PORT[,HOST:PORT]).",
+        "Name a peer: the cluster with its masters at QUORUM.",
     ),
     "deletecluster": LazyCommand(
         "shell.replication_commands", "deletecluster", "Remove a peer to which no table replicates."

@@ -56,10 +56,11 @@ def _cluster_record(cluster: ClusterInfo) -> Record:
 )
 @in_session
 def definecluster(session: Session, output: Output, name: str, quorum: str, secret_file: Path | None) -> None:
-    """Name a peer: the cluster with its masters at QUORUM (HOST:PORT[,HOST:PORT]).
+    """Name a peer: the cluster with its masters at QUORUM.
 
-    SYSTEM://ADDRESS is a peer of another replica system, such as a directory, parquet:///PATH. Repeat the command to
-    change the quorum or the secret.
+    QUORUM is HOST:PORT[,HOST:PORT], the masters; or [zk://]HOST:PORT[,HOST:PORT]/ROOT, the ZooKeeper servers that know
+    them, and the node of the cluster there; or SYSTEM://ADDRESS, a peer of another replica system, such as a directory,
+    parquet:///PATH. Repeat the command to change the quorum or the secret.
     """
     cluster = session.client.replication.define_cluster(name, quorum, secret_file)
     output.result(f"cluster {name} is instance {cluster.instance_id} at {cluster.quorum}", _cluster_record(cluster))

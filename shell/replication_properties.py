@@ -21,7 +21,7 @@ CLUSTER_PREFIX = "instance.cluster."
 CLUSTER_SUFFIX = ".zookeepers"
 GROUP_PREFIX = "table.replication."
 
-CLUSTER_MEANING = "masters of a peer: definecluster, deletecluster"
+CLUSTER_MEANING = "quorum of a peer: definecluster, deletecluster"
 GROUP_MEANING = "peers of a locality group: enablereplication, disablereplication"
 
 

@@ -72,7 +72,8 @@ def shell(
 ) -> None:
     """Run one COMMAND on a cluster, or a loop that reads commands.
 
-    The cluster is a directory, or the addresses HOST:PORT[,HOST:PORT] of its masters. COMMAND `help` lists all
+    The cluster is a directory, the addresses HOST:PORT[,HOST:PORT] of its masters, or its root in ZooKeeper,
+    zk://HOST:PORT[,HOST:PORT]/ROOT. COMMAND `help` lists all
     commands. If commands come from a file or pipe, the first that fails ends the loop.
     """
     ctx.exit(run_words(cluster, list(words), as_json, CredentialFiles(secret_file, tls_ca, tls_certificate)))

@@ -30,8 +30,8 @@ from bookkeeper.client.user_admin import Users
 from bookkeeper.clock import Clock, SystemClock
 from bookkeeper.config.file import load_settings
 from bookkeeper.config.sections import RpcSettings, Settings
+from bookkeeper.coordination.zookeeper.url import SCHEME
 from bookkeeper.errors import BookkeeperError, NotFoundError
-from bookkeeper.rpc.address import Address, parse_quorum
 from bookkeeper.rpc.contract.messages import Condition, OperationInfo
 from bookkeeper.rpc.rpc_pool import RpcPool, plain_hello
 from bookkeeper.security.access import CredentialFiles, Credentials, client_credentials
@@ -60,7 +60,7 @@ class Client:
 
     def __init__(
         self,
-        quorum: tuple[Address, ...],
+        quorum: str,
         settings: RpcSettings | None = None,
         clock: Clock | None = None,
         rng: random.Random | None = None,
@@ -95,7 +95,9 @@ class Client:
         tls_certificate: str | Path | None = None,
         budget_ms: float = CONNECT_BUDGET_MS,
     ) -> Self:
-        """Connect to the cluster in the directory ``where``, or to that of the masters ``host:port[,host:port]``.
+        """Connect to the cluster in the directory ``where``, to that of the masters ``host:port[,host:port]``, or to
+        that whose coordination store is below a node of ZooKeeper, ``zk://host:port[,host:port]/root``: its masters may
+        move.
 
         ``secret_file`` holds the client's secret; by default it is the clients' secret in the cluster's directory, else
         the file that BOOKKEEPER_SECRET_FILE names. It may be a directory of secrets; then the cluster selects its own.
@@ -208,19 +210,24 @@ def credential_files(
 
 
 class _Cluster(NamedTuple):
-    """The masters' addresses; and the settings, if the user named a directory."""
+    """The quorum; and the settings, if the user named a directory."""
 
-    quorum: tuple[Address, ...]
+    quorum: str
     settings: Settings | None
 
 
 def _cluster_at(where: str | Path) -> _Cluster:
+    if isinstance(where, str) and where.startswith(SCHEME):
+        return _Cluster(where, None)
     if isinstance(where, Path) or "/" in where or Path(where).is_dir():
         settings = load_settings(where)
         masters = [settings.master.address]
         if settings.host.cluster:
             masters.insert(0, load_settings(settings.cluster_directory).master.address)
-        return _Cluster(parse_quorum(",".join(dict.fromkeys(masters))), settings)
+        return _Cluster(",".join(masters), settings)
     if ":" not in where:
-        raise NotFoundError(f"there is no directory {where}; name the directory of a cluster, or its masters HOST:PORT")
-    return _Cluster(parse_quorum(where), None)
+        raise NotFoundError(
+            f"there is no directory {where}; name the directory of a cluster, its masters HOST:PORT, or its root in "
+            "ZooKeeper zk://HOST:PORT/ROOT"
+        )
+    return _Cluster(where, None)

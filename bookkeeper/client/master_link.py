@@ -13,8 +13,8 @@ from typing import Any
 
 from bookkeeper.client.retry import retrying
 from bookkeeper.clock import Clock
-from bookkeeper.errors import BookkeeperError, NotLeaderError, TransientError, UnavailableError
-from bookkeeper.rpc.address import Address, format_quorum
+from bookkeeper.coordination.masters import MasterFinder, normal_quorum
+from bookkeeper.errors import BookkeeperError, NotLeaderError, PermanentError, TransientError, UnavailableError
 from bookkeeper.rpc.contract.tables import READ_METHODS
 from bookkeeper.rpc.rpc_pool import RpcPool
 
@@ -35,15 +35,18 @@ class MasterLink:
     def __init__(
         self,
         pool: RpcPool,
-        quorum: tuple[Address, ...],
+        quorum: str,
         clock: Clock,
         rng: random.Random,
         stopped: threading.Event,
         home: Path | None = None,
     ) -> None:
-        """``home``: the cluster's directory, None when it is not known."""
+        """``quorum``: as of :mod:`bookkeeper.coordination.masters`; ``home``: the cluster's directory, None when it is
+        not known. Raises InvalidInputError.
+        """
         self._pool = pool
-        self._quorum = quorum
+        self._quorum = normal_quorum(quorum)
+        self._finder = MasterFinder(clock)
         self._clock = clock
         self._rng = rng
         self._stopped = stopped
@@ -51,17 +54,24 @@ class MasterLink:
         self._leader: str | None = None
 
     def find_leader(self) -> str:
-        """Ask each master once for the leader's address; raises UnavailableError with the reason of each master."""
-        reasons = []
-        for address in self._quorum:
+        """Ask each master once for the leader's address; raises UnavailableError with the reason of each master, or the
+        error of one that refuses.
+        """
+        reasons, refusal = list[str](), None
+        for candidate in self._finder.candidates(self._quorum, LEADER_TIMEOUT_MS):
+            pool = self._pool.of_instance(candidate.instance_id) if candidate.instance_id else self._pool
             try:
-                self._leader = self._pool.master(str(address), LEADER_TIMEOUT_MS).leader()
+                self._leader = pool.master(candidate.address, LEADER_TIMEOUT_MS).leader()
             except TransientError as error:
                 reasons.append(error.message)
+            except PermanentError as error:  # the process may have the address of a master that moved
+                refusal = refusal or error
             else:
                 return self._leader
+        if refusal is not None:
+            raise refusal
         raise UnavailableError(
-            f"no master of {format_quorum(self._quorum)} says who leads: {'; '.join(reasons)}; "
+            f"no master of {self._quorum} says who leads: {'; '.join(reasons)}; "
             f"start the cluster, if it does not run: bookkeeper standalone {self._home or 'DIR'}"
         )
 

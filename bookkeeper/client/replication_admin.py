@@ -10,8 +10,8 @@ from msgspec import Struct
 
 from bookkeeper.client.master_link import BUDGET_MS, MasterLink
 from bookkeeper.clock import Clock
+from bookkeeper.coordination.masters import normal_quorum
 from bookkeeper.errors import BookkeeperError, NotFoundError, RefusedError
-from bookkeeper.rpc.address import format_quorum, parse_quorum
 from bookkeeper.rpc.contract.messages import (
     ClusterInfo,
     FileMark,
@@ -31,11 +31,6 @@ DEFINE_BUDGET_MS = 3_000
 
 WAIT_LIMIT_MS = 600_000
 """Default time-out of :meth:`Replication.wait`: a peer may be down for minutes."""
-
-
-def normal_quorum(quorum: str) -> str:
-    """The normal form of a quorum; the address of another replica system stays as it is."""
-    return quorum.strip() if "://" in quorum else format_quorum(parse_quorum(quorum))
 
 
 class PeerSecret(Struct, frozen=True):
@@ -80,7 +75,8 @@ class Replication:
 
     def define_cluster(self, name: str, quorum: str, secret_file: str | Path | None = None) -> ClusterInfo:
         """Define a peer with its name on this cluster. ``quorum`` is ``host:port[,host:port]`` for a cluster,
-        ``SYSTEM://ADDRESS`` for a peer of another replica system. ``secret_file`` is the secret that the peer's
+        or ``zk://host:port[,host:port]/root`` where it keeps its coordination store, and ``SYSTEM://ADDRESS`` for a
+        peer of another replica system. ``secret_file`` is the secret that the peer's
         operator made for this cluster; a copy goes into this cluster's directory. A second call with the same name may
         change quorum and secret, never the instance (rule R23).
 

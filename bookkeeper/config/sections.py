@@ -98,7 +98,8 @@ class CoordinationSettings(Section, frozen=True):
     )
     user: str = setting(
         "",
-        "User of ZooKeeper (SASL with DIGEST-MD5), who alone may open the nodes; the password is in "
+        "User of ZooKeeper (SASL with DIGEST-MD5), who alone may open the nodes, except that everybody may read the "
+        "addresses of masters; the password is in "
         "secrets/zookeeper.password of the cluster's directory, mode 0600; empty: none, and everybody who reaches "
         "ZooKeeper may change the cluster",
         "an embedded store is a file",

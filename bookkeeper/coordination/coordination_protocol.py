@@ -135,5 +135,10 @@ class Coordination(Protocol):
     def raise_number(self, name: str, least: int) -> None:
         """Raise a number to ``least`` unless it is higher; durable on return."""
 
+    def publish_masters(self, instance_id: str) -> None:
+        """Tell those who can't open the store where the masters of this instance answer that are alive now. A store on
+        one machine tells nobody. Raises LeaseLostError when the session of this process is over.
+        """
+
     def close(self) -> None:
         """End all sessions of this object and release files or connections."""

@@ -328,6 +328,9 @@ class EmbeddedCoordination:
                 (_NUMBERS + name, least),
             )
 
+    def publish_masters(self, instance_id: str) -> None:
+        """See the protocol; who is on the machine reads the address in the settings."""
+
     def close(self) -> None:
         """See the protocol."""
         with self._own_lock:

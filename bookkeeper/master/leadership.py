@@ -22,6 +22,7 @@ from bookkeeper.config.sections import Settings
 from bookkeeper.coordination.config_tree import ClusterConfig
 from bookkeeper.coordination.coordination_protocol import Coordination
 from bookkeeper.coordination.host_names import directories
+from bookkeeper.coordination.masters import MasterFinder
 from bookkeeper.errors import BookkeeperError, LeaseLostError
 from bookkeeper.file_locks import is_supervised
 from bookkeeper.log_homes.opening import open_homes, open_logs
@@ -347,7 +348,7 @@ def assemble(
     logs = open_logs(volume, homes, coordination, partial(pool.tserver, timeout_ms=LOG_TIMEOUT_MS), clock)
     tservers = TServers(coordination, pool, logs, homes)
     calls = TServerCalls(tservers, KeyedExecutors())
-    peers = PeerMasters(peer_pool, own_id, FileRoots.of(settings))
+    peers = PeerMasters(peer_pool, own_id, FileRoots.of(settings), MasterFinder(clock))
     store = FateStore(table, reign)
     books = Books(stores, logs, homes)
     recovery = TServerRecovery(tservers, reign, partial(read_claim, table, stores.config), clock)

@@ -16,7 +16,7 @@ from bookkeeper.coordination.config_tree import Instance
 from bookkeeper.coordination.coordination_protocol import Coordination, Session
 from bookkeeper.coordination.fixed_election import agree_on_election
 from bookkeeper.coordination.shared_settings import agree_on_settings
-from bookkeeper.errors import LeaseLostError, TransientError
+from bookkeeper.errors import BookkeeperError, LeaseLostError, TransientError
 from bookkeeper.master.leadership import Leadership, assemble
 from bookkeeper.master.reign.leader import campaign
 from bookkeeper.master.service import CONCURRENCY, MasterService
@@ -32,6 +32,7 @@ LOG = logging.getLogger(__name__)
 
 MASTER_KIND = "master"
 CAMPAIGN_AGAIN_MS = 100
+PUBLISH_AGAIN_MS = 1_000
 
 
 def binding_of(settings: Settings, port: int | None) -> Binding:
@@ -81,6 +82,9 @@ class MasterProcess:
         self._peer_pool = RpcPool(hello, settings.rpc, clock, peer_credentials(settings))
         self._session: Session = coordination.open_session(MASTER_KIND, self._server.address)
         self._leadership: Leadership | None = None
+        self._published: bool | None = None
+        """Whether this master led when its address was published; None: it was not."""
+        self._publish_ns = 0
 
     @property
     def address(self) -> str:
@@ -114,6 +118,7 @@ class MasterProcess:
         try:
             while not self._clock.wait(stop, CAMPAIGN_AGAIN_MS):
                 self._session.check()
+                self._publish()
                 if self._leadership is None:
                     self._try_to_lead()
         finally:
@@ -143,6 +148,21 @@ class MasterProcess:
         self._leadership = leadership
         leadership.start()
         self._service.attach(leadership)
+
+    def _publish(self) -> None:
+        """Publish the masters when this one is new among them, and when it begins to lead."""
+        leads, now_ns = self._leadership is not None, self._clock.boot_ns()
+        if self._published is leads or now_ns < self._publish_ns:
+            return
+        try:
+            self._coordination.publish_masters(self._settings.instance.instance_id)
+        except LeaseLostError:
+            raise
+        except BookkeeperError as error:
+            LOG.warning("the address of this master is not published yet: %s", error.message)
+            self._publish_ns = now_ns + PUBLISH_AGAIN_MS * 1_000_000
+        else:
+            self._published = leads
 
     def _end(self) -> None:
         self._service.attach(None)

@@ -1,12 +1,12 @@
 """The replica system ``bookkeeper``: another cluster of this project, over Thrift.
 
 Arrives: messages of one stream. Leaves: ``replicate`` calls to a tserver of the peer. A session finds the tserver in
-four steps: any master of the quorum names the leader; the leader must be of the expected instance (a name or an address
-may come to belong to another cluster, R23); the leader picks a tserver; the tserver opens the stream. The session does
-this with its first message, and again when a tserver went away or a stream expired. While no master of the peer
-answers soon, the session tries the tservers that opened a stream of this host (``known_tservers``).
-:class:`RetryLimits` bound the retries of a message. A pipelined message leaves on a connection of its own, in a thread
-of its own, and has one try.
+four steps: any master of the quorum, or any that the quorum's ZooKeeper knows, names the leader; the leader must be of
+the expected instance (a name or an address may come to belong to another cluster, R23); the leader picks a tserver; the
+tserver opens the stream. The session does this with its first message, and again when a tserver went away or a stream
+expired. While no master of the peer answers soon, the session tries the tservers that opened a stream of this host
+(``known_tservers``). :class:`RetryLimits` bound the retries of a message. A pipelined message leaves on a connection of
+its own, in a thread of its own, and has one try.
 Rules: R19, R20 and R23.
 """
 
@@ -25,6 +25,7 @@ from tenacity import RetryCallState, Retrying, retry_if_exception
 
 from bookkeeper.clock import Clock, SystemClock
 from bookkeeper.config.sections import Settings
+from bookkeeper.coordination.masters import MasterFinder, parse_masters
 from bookkeeper.errors import (
     NO_TSERVER,
     BookkeeperError,
@@ -34,6 +35,7 @@ from bookkeeper.errors import (
     NoTServerError,
     OtherInstanceError,
     OverloadedError,
+    PermanentError,
     StreamExpiredError,
     TableGoneError,
     TransientError,
@@ -44,7 +46,6 @@ from bookkeeper.peers.extensions import SegmentTransfer, TransferAnswer
 from bookkeeper.peers.known_tservers import KnownTServers
 from bookkeeper.peers.protocol import Acked, Message, MessageBlock, Peer, RetryLimits
 from bookkeeper.peers.segment_files import SentBytes, is_about_form, missing_parts, offer_of
-from bookkeeper.rpc.address import parse_quorum
 from bookkeeper.rpc.contract.messages import (
     PROTOCOL_VERSION,
     TAKEN,
@@ -85,13 +86,14 @@ class BookkeeperSystem(Struct):
     rng: random.Random = field(default_factory=random.Random)
     name: str = "bookkeeper"
     _known: KnownTServers | None = None
+    _finder: MasterFinder | None = None
     _pool: RpcPool | None = None
     _senders: ThreadPoolExecutor | None = None
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def open(self, peer: Peer, stream: StreamKey, limits: RetryLimits) -> BookkeeperSession:
         """A session that connects with its first message; raises InvalidInputError for a quorum that can't be one."""
-        parse_quorum(peer.quorum)
+        parse_masters(peer.quorum)
         with self._lock:
             if self._pool is None or self._senders is None:
                 own = self.settings.instance
@@ -99,18 +101,19 @@ class BookkeeperSystem(Struct):
                 credentials = peer_credentials(self.settings)
                 self._pool = RpcPool(hello, self.settings.rpc, self.clock, credentials, SILENT_MS)
                 self._senders = ThreadPoolExecutor(SENDERS_MAX, thread_name_prefix="sender")
-            if self._known is None:
-                self._known = KnownTServers(self.settings.directory)
+            if self._known is None or self._finder is None:
+                self._known, self._finder = KnownTServers(self.settings.directory), MasterFinder(self.clock)
             pool = self._pool.of_instance(peer.instance_id)
             part_bytes = self.settings.replay.message_bytes
             return BookkeeperSession(
-                pool, self._senders, peer, stream, limits, part_bytes, self.clock, self.rng, self._known
+                pool, self._senders, peer, stream, limits, part_bytes, self.clock, self.rng, self._known, self._finder
             )
 
 
 class BookkeeperSession(Struct):
     """One stream on its way into one table of the peer. ``tserver`` and ``token`` are empty until the stream is open.
-    ``part_bytes``: size of the parts in which segment files go out. All sessions of a process share ``known``.
+    ``part_bytes``: size of the parts in which segment files go out. All sessions of a process share ``known``
+    and ``finder``.
     """
 
     pool: RpcPool
@@ -122,6 +125,7 @@ class BookkeeperSession(Struct):
     clock: Clock
     rng: random.Random
     known: KnownTServers
+    finder: MasterFinder
     tserver: str = ""
     token: str = ""
     sends: int = 0
@@ -282,12 +286,17 @@ class BookkeeperSession(Struct):
 
     def _leader(self, timeout_ms: int) -> str:
         problems, kind = list[str](), UnavailableError
-        for address in parse_quorum(self.peer.quorum):
+        refusal: PermanentError | None = None
+        for candidate in self.finder.candidates(self.peer.quorum, timeout_ms):
             try:
-                return self.pool.master(str(address), timeout_ms).leader()
+                return self.pool.master(candidate.address, timeout_ms).leader()
+            except PermanentError as error:  # the process may have the address of a master that moved
+                refusal = refusal or error
             except TransientError as error:
-                problems.append(f"{address}: {error.message}")
+                problems.append(f"{candidate.address}: {error.message}")
                 kind = NoAnswerError if isinstance(error, NoAnswerError) else kind
+        if refusal is not None:
+            raise refusal
         raise kind(f"no master of {self.peer.cluster} names a leader ({'; '.join(problems)})")
 
     def _tserver(self) -> TServer:

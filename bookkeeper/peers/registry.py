@@ -1,8 +1,8 @@
 """Replica systems by name: the built-in one, and those of installed packages.
 
-A quorum ``SYSTEM://ADDRESS`` names the replica system; a quorum without a scheme is another cluster of this project. A
-package adds a system with an entry point of the group ``bookkeeper.replica_systems`` that names a callable without
-arguments::
+A quorum ``SYSTEM://ADDRESS`` names the replica system; a quorum without a scheme, or with ``zk``, is another cluster of
+this project. A package adds a system with an entry point of the group ``bookkeeper.replica_systems`` that names a
+callable without arguments::
 
     [project.entry-points."bookkeeper.replica_systems"]
     hbase = "my_package.my_module:HBaseSystem"
@@ -19,6 +19,7 @@ from functools import partial
 from importlib.metadata import entry_points
 
 from bookkeeper.config.sections import Settings
+from bookkeeper.coordination.zookeeper.url import SCHEME
 from bookkeeper.errors import BookkeeperError, IncompatibleError, InvalidInputError, NotFoundError
 from bookkeeper.peers.bookkeeper import BookkeeperSystem
 from bookkeeper.peers.extensions import FileSystemPeer
@@ -34,10 +35,13 @@ Factory = Callable[[], ReplicaSystem]
 def split_quorum(quorum: str) -> tuple[str, str]:
     """Name of the replica system and the quorum in its own form; raises InvalidInputError when either is empty."""
     name, separator, address = quorum.partition("://")
-    if not separator:
+    if not separator or quorum.startswith(SCHEME):
         name, address = BUILT_IN, quorum
     if not name or not address:
-        raise InvalidInputError(f"quorum {quorum!r} names no peer: want HOST:PORT[,HOST:PORT] or SYSTEM://ADDRESS")
+        raise InvalidInputError(
+            f"quorum {quorum!r} names no peer: want HOST:PORT[,HOST:PORT], zk://HOST:PORT[,HOST:PORT]/ROOT or "
+            "SYSTEM://ADDRESS"
+        )
     return name, address
 
 

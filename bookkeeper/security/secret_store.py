@@ -220,6 +220,15 @@ class SecretStore:
         """Remove the secret that is presented to the peer ``alias``; idempotent."""
         self.file_to(alias).unlink(missing_ok=True)
 
+    def instance_of_peer(self, alias: str) -> str:
+        """The instance to which the secret for the peer ``alias`` belongs; "" = there is no secret, or it is for any.
+        Raises RefusedError, InvalidInputError.
+        """
+        try:
+            return read_secret(self.file_to(alias)).instance_id
+        except NotFoundError:
+            return ""
+
     def file_to(self, alias: str) -> Path:
         """File of the secret that is presented to the cluster ``alias``."""
         return self.directory / "to" / f"{_file_name(alias)}{SUFFIX}"

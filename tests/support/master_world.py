@@ -30,6 +30,7 @@ from bookkeeper.coordination.config_changes import (
 from bookkeeper.coordination.config_tree import ClusterConfig, PeerCluster, read_config
 from bookkeeper.coordination.connect import open_coordination
 from bookkeeper.coordination.coordination_protocol import Coordination, Leader, Session
+from bookkeeper.coordination.masters import MasterFinder
 from bookkeeper.log_homes.opening import open_homes, open_logs
 from bookkeeper.master.books.books_cycle import Books, Owners, View
 from bookkeeper.master.books.tserver_recovery import TServerRecovery, read_claim
@@ -375,7 +376,9 @@ class World:
     def _assemble(self, session: Session, reign: Reign) -> Master:
         tservers = self.tservers()
         stores = ReignStores(self.table, reign, self.coordination)
-        peers = PeerMasters(self.pool, self.settings.instance.instance_id, FileRoots.of(self.settings))
+        peers = PeerMasters(
+            self.pool, self.settings.instance.instance_id, FileRoots.of(self.settings), MasterFinder(self.clock)
+        )
         age_clock = SteadyWall(self.clock)
         settings = replace(OperationSettings.of(self.settings), stream_grace_ms=60_000)
         hooks = MasterHooks(

@@ -10,9 +10,11 @@ what is read then stays so (:class:`UnknownOutcomeError`).
 from __future__ import annotations
 
 import logging
+import socket
 import ssl
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any
 
 from kazoo.client import KazooClient
@@ -30,12 +32,13 @@ from kazoo.exceptions import RuntimeInconsistency as NotReachedError
 from kazoo.handlers.threading import KazooTimeoutError, SequentialThreadingHandler
 from kazoo.protocol.states import Callback, KeeperState
 from kazoo.retry import KazooRetry
-from kazoo.security import CREATOR_ALL_ACL
+from kazoo.security import CREATOR_ALL_ACL, READ_ACL_UNSAFE
 from msgspec import Struct, field
 
 from bookkeeper.clock import Clock
 from bookkeeper.config.sections import CoordinationSettings
 from bookkeeper.coordination.zookeeper.access import Access
+from bookkeeper.coordination.zookeeper.url import ZooKeeperUrl
 from bookkeeper.errors import RefusedError, UnavailableError
 from bookkeeper.runtime.threads import guarded_thread
 
@@ -47,6 +50,9 @@ CONNECT_MS = 10_000
 """The first connection may take longer than a call: servers that are gone are tried first, perhaps."""
 
 LOOK_S = 0.02
+
+STRANGER_BYTES_MAX = 65_536
+"""Bytes of all answers of a server of another cluster; a few addresses have less than a kilobyte."""
 
 ANY = -1
 """Any version of a node."""
@@ -75,10 +81,11 @@ class Node(Struct, frozen=True):
 
 
 class Create(Struct, frozen=True):
-    """A node that must not be there."""
+    """A node that must not be there. ``is_public``: everybody may read it, whatever user made it."""
 
     path: str
     content: bytes = b""
+    is_public: bool = False
 
 
 class Write(Struct, frozen=True):
@@ -266,8 +273,8 @@ class Ensemble:
         transaction = client.transaction()
         for change in changes:
             match change:
-                case Create(path, content):
-                    transaction.create(path, content)
+                case Create(path, content, is_public):
+                    transaction.create(path, content, acl_of(client, is_public))
                 case Write(path, content, version):
                     transaction.set_data(path, content, version)
                 case Remove(path, version):
@@ -382,6 +389,123 @@ class Ensemble:
         return RefusedError(f"{self._url} is closed to {who}: set coordination.user to the user that made this root")
 
 
+def acl_of(client: KazooClient, is_public: bool) -> list[Any] | None:
+    """Who may open a new node; None: as the client's default says."""
+    return [*client.default_acl, *READ_ACL_UNSAFE] if is_public and client.default_acl else None
+
+
+class Stranger(socket.socket):
+    """A connection to a server that may be anybody's: it takes no more than an honest answer has."""
+
+    left_bytes = STRANGER_BYTES_MAX
+
+    def recv(self, size: int, flags: int = 0) -> bytes:
+        """See :meth:`socket.socket.recv`. Raises OSError when the server sends more."""
+        if not self.left_bytes:
+            raise OSError("the server sends more than it was asked for")
+        received = super().recv(min(size, self.left_bytes), flags)
+        self.left_bytes -= len(received)
+        return received
+
+
+class StrangerHandler(SequentialThreadingHandler):  # type: ignore[misc]
+    """Kazoo's handler, for servers that may be anybody's. Without the bound a server could fill this process's memory;
+    without :meth:`cut` it could keep a thread for ever, because it chooses how long kazoo waits for it.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._connections: list[Stranger] = []
+        self._is_over = False
+
+    def create_connection(self, *arguments: Any, **named: Any) -> Stranger:
+        """A connection. Raises OSError, also when all is over."""
+        made = super().create_connection(*arguments, **named)
+        timeout_s = made.gettimeout()
+        connection = Stranger(fileno=made.detach())
+        connection.settimeout(timeout_s)
+        self._connections.append(connection)
+        if self._is_over:
+            connection.close()
+            raise OSError("nothing is asked any more")
+        return connection
+
+    def spawn(self, func: Callable[..., object], *arguments: Any, **named: Any) -> threading.Thread:
+        """A thread of kazoo. Answers that make no sense end it; the caller gets no answer then."""
+
+        def contained() -> None:
+            try:
+                func(*arguments, **named)
+            except Exception:
+                LOG.info("a server sent what is no answer of ZooKeeper", exc_info=True)
+
+        thread: threading.Thread = super().spawn(contained)
+        return thread
+
+    def cut(self) -> None:
+        """End all connections, whatever their servers do."""
+        self._is_over = True
+        for connection in self._connections:
+            with suppress(OSError):  # it has ended
+                connection.shutdown(socket.SHUT_RDWR)
+
+
+def read_public(url: ZooKeeperUrl, part: str, limit_ms: int) -> bytes:
+    """The content of a node below a root of any cluster, as everybody may read it, by a connection that ends with this
+    call. It waits ``limit_ms`` for the connection, and as long for an answer. Raises UnavailableError.
+    """
+    handler, servers = StrangerHandler(), url.servers.split(",")
+    client = new_client(Access(url), limit_ms // (1 + len(servers)), handler)  # servers that are gone may come first
+    limit_s = limit_ms / 1000
+    try:
+        if not client.start_async().wait(limit_s):
+            raise UnavailableError(
+                f"no server of {url} answers within {limit_ms} ms: correct the addresses, or start that ZooKeeper; it "
+                "must take clients without a user and without TLS"
+            )
+        client.sync_async(url.root)
+        asked, root = client.get_async(f"{url.root}/{part}"), client.exists_async(url.root)
+        try:
+            content, _ = asked.get(timeout=limit_s)
+        except NoNodeError as error:
+            raise missing(url, part, is_root_there(root, limit_s)) from error
+    except NoAuthError as error:
+        raise UnavailableError(
+            f"{url} does not let everybody read its node {part!r}: give it the right world:anyone:r, or delete it and "
+            "restart the masters of that cluster, or name them HOST:PORT instead"
+        ) from error
+    except (KazooException, KazooTimeoutError) as error:
+        raise UnavailableError(f"{url} does not answer: {reason_of(error)}") from error
+    finally:
+        guarded_thread("zookeeper-end", lambda: end(client, handler)).start()
+    assert isinstance(content, bytes)
+    return content
+
+
+def is_root_there(asked: Any, limit_s: float) -> bool:
+    """Whether a root exists that may be closed to this client."""
+    try:
+        return asked.get(timeout=limit_s) is not None
+    except NoAuthError:
+        return True
+
+
+def missing(url: ZooKeeperUrl, part: str, has_root: bool) -> UnavailableError:
+    """A node that everybody may read is not there."""
+    if not has_root:
+        return UnavailableError(f"ZooKeeper at {url.servers} has no node {url.root}: correct the root")
+    return UnavailableError(
+        f"{url} has no node {part!r}: its cluster has not started yet, or is of an earlier version; start it with this "
+        "version, or name its masters HOST:PORT instead"
+    )
+
+
+def end(client: KazooClient, handler: StrangerHandler) -> None:
+    """End a client. It says no goodbye: kazoo would wait for the answer as long as the server chose."""
+    handler.cut()
+    close(client)
+
+
 def versions_of(results: Sequence[Any]) -> list[int]:
     """Raises NotAsExpectedError."""
     for index, result in enumerate(results):
@@ -407,17 +531,17 @@ class TlsHandler(SequentialThreadingHandler):  # type: ignore[misc]
         return (buffered, [], []) if buffered else super().select(readers, *others)
 
 
-def new_client(access: Access, call_ms: int) -> KazooClient:
+def new_client(access: Access, call_ms: int, handler: SequentialThreadingHandler | None = None) -> KazooClient:
     """A client that is not connected yet, and tries for ever once it is started, each server for ``call_ms``. Nothing
     rests on the time-out of its session in ZooKeeper: the store has no ephemeral nodes.
     """
-    options = dict[str, Any]()
+    options: dict[str, Any] = {"handler": handler or (TlsHandler() if access.tls else None)}
     if access.user:
         named = {"mechanism": "DIGEST-MD5", "username": access.user, "password": access.password}
         options |= {"sasl_options": named, "default_acl": CREATOR_ALL_ACL}
     if access.tls is not None:
         files = {"ca": access.tls.ca, "certfile": access.tls.certificate, "keyfile": access.tls.key}
-        options |= {"use_ssl": True, "verify_certs": True, "check_hostname": True, "handler": TlsHandler()}
+        options |= {"use_ssl": True, "verify_certs": True, "check_hostname": True}
         options |= {name: str(path) for name, path in files.items() if path is not None}
     never_ends = KazooRetry(max_tries=-1, delay=0.05, max_delay=1.0, backoff=2)
     return KazooClient(access.url.servers, call_ms / 1000, connection_retry=never_ends, logger=KAZOO_LOG, **options)

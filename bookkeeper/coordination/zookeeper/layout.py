@@ -10,6 +10,7 @@ Below the root:
 - ``tree/PATH``: one node for each value of the configuration tree, its path quoted. ``generation``: its version counts
   the changes, and it has the newest ones, so that nobody reads the tree again for a few of them.
 - ``numbers/NAME``: a number.
+- ``masters``: where the masters answer; everybody may read it (:mod:`.masters_node`). The first master makes it.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from bookkeeper.model import HostIdentity
 
 SESSIONS, ALIVE, CANDIDATES, TREE, NUMBERS = "sessions", "alive", "candidates", "tree", "numbers"
 LEADER, SERIAL, PLACES, GENERATION = "leader", "serial", "places", "generation"
+MASTERS = "masters"
 PARTS = (SESSIONS, ALIVE, CANDIDATES, TREE, NUMBERS, LEADER, SERIAL, PLACES, GENERATION)
 
 CHANGES_MAX = 64

@@ -35,6 +35,7 @@ from bookkeeper.coordination.zookeeper.ensemble import (
 )
 from bookkeeper.coordination.zookeeper.layout import Place, SessionNode, TreeChange
 from bookkeeper.coordination.zookeeper.lives import Lives
+from bookkeeper.coordination.zookeeper.masters_node import content_of
 from bookkeeper.coordination.zookeeper.zookeeper_session import ZooKeeperSession
 from bookkeeper.errors import (
     ConflictError,
@@ -543,6 +544,30 @@ class ZooKeeperCoordination:
 
     def _number_node(self, name: str) -> str:
         return self._zk.at(layout.NUMBERS, layout.quoted(name))
+
+    # ---- masters, for those outside
+
+    def publish_masters(self, instance_id: str) -> None:
+        """See the protocol."""
+        path = self._zk.at(layout.MASTERS)
+        for _ in self._tries():
+            (node,) = self._zk.read(path)  # before the sessions: one that is not seen there writes behind this
+            leader = self.leader()
+            alive = [info.address for info in self.sessions("master") if info.alive]
+            content = content_of(instance_id, alive, None if leader is None else leader.address)
+            if node is not None and node.content == content:
+                return
+            change = Create(path, content, is_public=True) if node is None else Write(path, content, node.version)
+            try:
+                self._zk.commit(*self._checks_of_own(), change)
+            except NotAsExpectedError as error:
+                if error.is_missing and error.index == 0:
+                    raise LeaseLostError("the session of this process counts as dead; it must stop") from error
+            except UnknownOutcomeError as error:
+                LOG.info("whether the masters' addresses were written is looked for: %s", error)
+            else:
+                return
+        raise self._busy("the masters' addresses")
 
     # ---- all
 

@@ -3,8 +3,9 @@
 Arrives: a quorum as it was defined. Leaves: the identity of the cluster that answers, ids of its tables, the message
 that streams are over. Every call may be repeated. Rules: R20 and R23.
 
-A quorum ``host:port[,host:port]`` names masters of another cluster of this project, any of which knows its leader. A
-quorum ``SYSTEM://ADDRESS`` belongs to another replica system, whose code answers.
+A quorum ``host:port[,host:port]`` names masters of another cluster of this project, any of which knows its leader;
+``zk://host:port[,host:port]/root`` names the ZooKeeper that knows the masters. A quorum ``SYSTEM://ADDRESS`` belongs to
+another replica system, whose code answers.
 """
 
 from __future__ import annotations
@@ -17,11 +18,11 @@ from contextlib import contextmanager
 from msgspec import Struct
 
 from bookkeeper.config.setting import NAME_PATTERN
+from bookkeeper.coordination.masters import MasterFinder, normal_quorum
 from bookkeeper.errors import (
     BookkeeperError,
     IncompatibleError,
     InvalidInputError,
-    NotAdmittedError,
     NotFoundError,
     PermanentError,
     RefusedError,
@@ -32,7 +33,6 @@ from bookkeeper.model import StreamKey
 from bookkeeper.origins import RootLog
 from bookkeeper.peers.protocol import Peer
 from bookkeeper.peers.registry import BUILT_IN, Registry, split_quorum
-from bookkeeper.rpc.address import format_quorum, parse_quorum
 from bookkeeper.rpc.contract.messages import Hello, RootQuestion, RootStanding
 from bookkeeper.rpc.contract.services import Master
 from bookkeeper.rpc.rpc_pool import RpcPool
@@ -62,9 +62,10 @@ class PeerIdentity(Struct, frozen=True):
 class PeerMasters:
     """Other clusters, asked through their masters. Thread-safe."""
 
-    def __init__(self, pool: RpcPool, own_instance_id: str, roots: FileRoots) -> None:
+    def __init__(self, pool: RpcPool, own_instance_id: str, roots: FileRoots, finder: MasterFinder) -> None:
         """``roots``: the directories below which a peer may be."""
         self._pool = pool
+        self._finder = finder
         self._own_instance_id = own_instance_id
         self._systems = Registry(roots=roots)
 
@@ -76,9 +77,7 @@ class PeerMasters:
         """
         system, rest = split_quorum(quorum)
         if system == BUILT_IN:
-            for address in parse_quorum(rest):  # a connection may be left that proved a secret which is gone
-                self._pool.disconnect(str(address))
-            return self.contact(quorum)
+            return self._contact(rest, is_new=True)
         return refuse_self(self._identify(system, rest, may_prepare=True), self._own_instance_id)
 
     def contact(self, quorum: str) -> PeerIdentity:
@@ -91,22 +90,32 @@ class PeerMasters:
         system, rest = split_quorum(quorum)
         if system != BUILT_IN:
             return refuse_self(self._identify(system, rest, may_prepare=False), self._own_instance_id)
-        problems: list[str] = []
-        for address in parse_quorum(rest):
+        return self._contact(rest, is_new=False)
+
+    def _contact(self, quorum: str, *, is_new: bool) -> PeerIdentity:
+        """``is_new``: no connection is used that may have proved a secret which is gone."""
+        problems, refusal = list[str](), None
+        for candidate in self._finder.candidates(quorum, CONTACT_TIMEOUT_MS):
+            pool = self._pool.of_instance(candidate.instance_id) if candidate.instance_id else self._pool
+            if is_new:
+                pool.disconnect(candidate.address)
             try:
-                leader = self._pool.master(str(address), CONTACT_TIMEOUT_MS).leader()
-                hello = self._pool.peer_hello(leader)
+                leader = pool.master(candidate.address, CONTACT_TIMEOUT_MS).leader()
+                hello = pool.peer_hello(leader)
             except TransientError as error:
                 problems.append(error.message)
                 continue
-            except NotAdmittedError as error:
-                refuse_own_refusal(error, str(address), self._own_instance_id)
-                raise
+            except PermanentError as error:  # the process may have the address of a master that moved
+                refuse_own_refusal(error, candidate.address, self._own_instance_id)
+                refusal = refusal or error
+                continue
             if hello.role != "master":
                 raise IncompatibleError(f"{leader} is a {hello.role}, not a master: name the masters of the cluster")
             refuse_strange(leader, hello)
             return refuse_self(PeerIdentity(hello.instance_id, hello.cluster_name, leader), self._own_instance_id)
-        raise UnavailableError(f"no master of {format_quorum(parse_quorum(rest))} answers: {'; '.join(problems)}")
+        if refusal is not None:
+            raise refusal
+        raise UnavailableError(f"no master of {normal_quorum(quorum)} answers: {'; '.join(problems)}")
 
     def contact_as(self, alias: str, quorum: str, instance_id: str) -> PeerIdentity:
         """:meth:`contact`; raises RefusedError when another instance than the defined one answers (rule R23)."""
@@ -214,7 +223,7 @@ def refuse_self(found: PeerIdentity, own_instance_id: str) -> PeerIdentity:
     return found
 
 
-def refuse_own_refusal(error: NotAdmittedError, address: str, own_instance_id: str) -> None:
+def refuse_own_refusal(error: PermanentError, address: str, own_instance_id: str) -> None:
     """The same error when this cluster's own master did not admit this cluster as a peer."""
     if error.details.get("instance_id") == own_instance_id:
         raise RefusedError(f"{address} is a master of this cluster itself: name another cluster") from error

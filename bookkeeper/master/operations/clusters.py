@@ -13,12 +13,12 @@ from msgspec import Struct
 
 from bookkeeper.coordination.config_changes import define_cluster, delete_cluster
 from bookkeeper.coordination.config_tree import ClusterConfig, PeerCluster
+from bookkeeper.coordination.masters import normal_quorum
 from bookkeeper.errors import ExistsError, InvalidInputError, RefusedError, TransientError
 from bookkeeper.master.calls.peer_masters import PeerIdentity, explain_unreachable
 from bookkeeper.master.fate.engine import Args, Call, Done, Failed, Next, Outcome, Step
 from bookkeeper.master.operations.context import Context, text
 from bookkeeper.peers.registry import BUILT_IN, split_quorum
-from bookkeeper.rpc.address import format_quorum, parse_quorum
 
 _ALIAS = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
@@ -27,13 +27,8 @@ def cluster_args(name: str, quorum: str) -> Args:
     """Arguments of ``define_cluster`` and ``delete_cluster``. Raises InvalidInputError."""
     if _ALIAS.fullmatch(name) is None:
         raise InvalidInputError(f"{name!r} can't be a cluster's name; use up to 64 letters, digits, '.', '_' and '-'")
+    split_quorum(quorum.strip())
     return {"name": name, "quorum": normal_quorum(quorum)}
-
-
-def normal_quorum(quorum: str) -> str:
-    """The normal spelling of a quorum. Raises InvalidInputError if it is malformed."""
-    system, addresses = split_quorum(quorum.strip())
-    return format_quorum(parse_quorum(addresses)) if system == BUILT_IN else quorum.strip()
 
 
 class DefineCluster(Struct, frozen=True):
@@ -54,7 +49,8 @@ class DefineCluster(Struct, frozen=True):
     def contact(self, call: Call) -> Outcome:
         """Get the peer's identity; fails if the peer does not answer.
 
-        Raises RefusedError if the peer is this cluster or has its name, InvalidInputError.
+        Raises RefusedError if the peer is this cluster or has its name, or is another one than its secret is for,
+        InvalidInputError.
         """
         name, quorum, peers = text(call.args, "name"), text(call.args, "quorum"), self.context.peers
         try:
@@ -62,6 +58,7 @@ class DefineCluster(Struct, frozen=True):
         except TransientError as error:
             return Failed(explain_unreachable(name, error))
         refuse_namesake(self.context.config(), found)
+        refuse_other_than_its_secret(name, self.context.settings.secrets.instance_of_peer(name), found)
         return Next("write", {"instance_id": found.instance_id, "name": found.name})
 
     def write(self, call: Call) -> Outcome:
@@ -100,6 +97,17 @@ def refuse_namesake(config: ClusterConfig, found: PeerIdentity) -> None:
         raise RefusedError(
             f"the cluster at {found.leader} has the name {own.name}, as this one has: give one of them another "
             "instance.name in its bookkeeper.toml and start it again"
+        )
+
+
+def refuse_other_than_its_secret(alias: str, instance_id: str, found: PeerIdentity) -> None:
+    """Raise RefusedError if the secret for a peer is for another instance (``instance_id``; "" = for any). A process of
+    an attacker, at the address or named by his ZooKeeper, may pass for a cluster that asks for no secret (rule R23).
+    """
+    if found.system == BUILT_IN and instance_id not in ("", found.instance_id):
+        raise RefusedError(
+            f"the secret for {alias} is for instance {instance_id}, and {found.instance_id} ({found.name}) answers at "
+            f"{found.leader}: correct the address, or get a secret of that cluster"
         )
 
 

@@ -20,6 +20,7 @@ from bookkeeper.master.reign.reign_stores import ReignStores
 from bookkeeper.metadata.values import Json
 from bookkeeper.model import LocalityGroup
 from bookkeeper.security.file_roots import FileRoots
+from bookkeeper.security.secret_store import SecretStore
 from bookkeeper.storage.tablet.tablet_settings import BatchLimits
 from bookkeeper.storage.volume.volume_protocol import Volume
 
@@ -27,8 +28,8 @@ LOG = logging.getLogger(__name__)
 
 
 class OperationSettings(Struct, frozen=True):
-    """The settings that operations need. Imports and exports may use the directories of ``files``. ``has_volume``:
-    all hosts reach a common Volume.
+    """The settings that operations need, and the secrets for peers. Imports and exports may use the directories of
+    ``files``. ``has_volume``: all hosts reach a common Volume.
     """
 
     own_instance_id: str
@@ -38,6 +39,7 @@ class OperationSettings(Struct, frozen=True):
     files: FileRoots
     repair_after_ms: float
     has_volume: bool
+    secrets: SecretStore
 
     @classmethod
     def of(cls, settings: Settings) -> OperationSettings:
@@ -50,6 +52,7 @@ class OperationSettings(Struct, frozen=True):
             files=FileRoots.of(settings),
             repair_after_ms=settings.replicas.repair_after_ms,
             has_volume=settings.storage.volume != "none",
+            secrets=SecretStore(settings.cluster_directory),
         )
 
 

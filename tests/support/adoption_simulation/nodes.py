@@ -17,6 +17,7 @@ from bookkeeper.bulk.booked_segment import segment_ref
 from bookkeeper.bulk.import_log import TAKEN_PREFIX
 from bookkeeper.bulk.log_segments import Lengths, name_log_segments
 from bookkeeper.clock import SteadyWall
+from bookkeeper.coordination.masters import MasterFinder
 from bookkeeper.errors import BookkeeperError, LeaseLostError, TransientError, UnavailableError
 from bookkeeper.master.calls.peer_masters import PeerMasters
 from bookkeeper.master.calls.tservers import TServers
@@ -335,7 +336,7 @@ class Master:
         pool: Any = SimPool(hello)
         tservers = TServers(cluster.coordination, pool, cluster.volume)
         stores = ReignStores(cluster.table, reign, cluster.coordination)
-        peers = PeerMasters(pool, "id-west", FileRoots.of(cluster.settings))
+        peers = PeerMasters(pool, "id-west", FileRoots.of(cluster.settings), MasterFinder(cluster.clock))
         store = FateStore(cluster.table, reign)
         fate = SimFateEngine(store, self.kinds(stores), cluster.clock, random.Random(1), FateLimits())
         fate.resume(store.load())

@@ -216,6 +216,13 @@ OPERATIONS: dict[str, Switch] = {
         new="and False",
         breaks="R23: two clusters of one name meet, and no log or page tells them apart",
     ),
+    "definition-with-any-secret": Switch(
+        "bookkeeper.master.operations.clusters",
+        "refuse_other_than_its_secret",
+        old="instance_id not in",
+        new="False and instance_id not in",
+        breaks="R23: a process that says it is another cluster becomes the peer, and gets its records",
+    ),
     "unsealed-tablets-move": Switch(
         "bookkeeper.master.placement.tablet_balance",
         "is_free",

@@ -12,8 +12,8 @@ ZOOKEEPER: dict[str, Switch] = {
     "zookeeper-ephemeral-lives": Switch(
         _ENSEMBLE,
         "Ensemble.commit",
-        old="transaction.create(path, content)",
-        new='transaction.create(path, content, ephemeral="/alive/" in path)',
+        old="transaction.create(path, content, acl_of(client, is_public))",
+        new='transaction.create(path, content, acl_of(client, is_public), ephemeral="/alive/" in path)',
         breaks="R15: a process whose connection ZooKeeper expires is dead, and counts on its lease",
     ),
     "zookeeper-lives-by-first-look": Switch(
@@ -138,6 +138,45 @@ ZOOKEEPER: dict[str, Switch] = {
         old="self.has_changed.set()",
         new="pass",
         breaks="a process that waits for news gets none",
+    ),
+    "zookeeper-masters-read-once": Switch(
+        "bookkeeper.coordination.masters",
+        "MasterFinder.candidates",
+        old="yield from known.candidates",
+        new="""
+        yield from known.candidates
+        if known.candidates:
+            return
+        """,
+        breaks="a peer whose masters have other addresses gets nothing until an operator defines it again",
+    ),
+    "zookeeper-masters-read-by-each": Switch(
+        "bookkeeper.coordination.masters",
+        "MasterFinder._read_again",
+        old="if root.known.number == known.number and not is_young:",
+        new="if True:",
+        breaks="each stream of a peer that is away connects to the ZooKeeper of that peer",
+    ),
+    "zookeeper-masters-closed": Switch(
+        _STORE,
+        "ZooKeeperCoordination.publish_masters",
+        old="is_public=True",
+        new="is_public=False",
+        breaks="clients and peers can't find a cluster whose root belongs to a user",
+    ),
+    "zookeeper-strangers-without-bound": Switch(
+        _ENSEMBLE,
+        "Stranger.recv",
+        old="received = super().recv(min(size, self.left_bytes), flags)",
+        new="received = socket.socket.recv(self, size, flags)",
+        breaks="a false ZooKeeper of a peer fills the memory of a process",
+    ),
+    "zookeeper-strangers-stay": Switch(
+        _ENSEMBLE,
+        "StrangerHandler.cut",
+        old="for connection in self._connections:",
+        new="for connection in ():",
+        breaks="a false ZooKeeper of a peer keeps a thread for each question",
     ),
     "zookeeper-start-makes-secrets": Switch(
         "bookkeeper.standalone.directory",

@@ -199,6 +199,9 @@ class SimCoordination:
         self._pause(f"raise the number {name} to {least}")
         self.risen[name] = max(least, self.risen.get(name, 0))
 
+    def publish_masters(self, instance_id: str) -> None:
+        """Clusters of a simulation name each other by the addresses of masters."""
+
     def close(self) -> None:
         """Nothing to let go of."""
 

@@ -18,7 +18,6 @@ from bookkeeper.clock import SystemClock
 from bookkeeper.config.file import new_settings, write_settings
 from bookkeeper.config.sections import RpcSettings
 from bookkeeper.errors import ExistsError, InvalidInputError, NotFoundError, OverloadedError, UnavailableError
-from bookkeeper.rpc.address import parse_quorum
 from bookkeeper.rpc.contract.messages import FileMark, TableInfo, TargetStatus
 from bookkeeper.rpc.rpc_pool import RpcPool, plain_hello
 from tests.support.fake_cluster import TABLE, FakeCluster
@@ -30,7 +29,7 @@ NOBODY = "127.0.0.1:1"
 
 def _link(quorum: str) -> MasterLink:
     pool = RpcPool(plain_hello(), RpcSettings())
-    return MasterLink(pool, parse_quorum(quorum), SystemClock(), random.Random(1), threading.Event())
+    return MasterLink(pool, quorum, SystemClock(), random.Random(1), threading.Event())
 
 
 def test_a_directory_or_a_quorum_names_a_cluster(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from bookkeeper.clock import SystemClock
+from bookkeeper.coordination.masters import MasterFinder
 from bookkeeper.errors import InvalidInputError, NotFoundError, UnauthorizedError
 from bookkeeper.master.calls.peer_masters import PeerMasters
 from bookkeeper.master.operations.streams import forget_streams_args
@@ -183,7 +184,7 @@ ABOUT_STREAM = RootQuestion(LOG, (root_of(STREAM).log,))
 
 def origin_service_of(world: World, master: Master) -> OriginService:
     """The origin service, without a network."""
-    peers = PeerMasters(world.pool, world.settings.instance.instance_id, FileRoots())
+    peers = PeerMasters(world.pool, world.settings.instance.instance_id, FileRoots(), MasterFinder(world.clock))
     memory = master.collector.origin_gc.memory
     return OriginService(master.books.stores, world.clock, master.tservers, peers, master.fate, memory)
 

@@ -22,6 +22,7 @@ from tests.support.memory_peer import MemorySystem
         ("a:1,b:2", ("bookkeeper", "a:1,b:2")),
         ("hbase://h:9090/t", ("hbase", "h:9090/t")),
         ("bookkeeper://a:1", ("bookkeeper", "a:1")),
+        ("zk://z:1,y:2/east", ("bookkeeper", "zk://z:1,y:2/east")),
     ],
 )
 def test_a_scheme_names_the_system_and_without_one_it_is_a_cluster_of_ours(quorum: str, parts: tuple[str, str]) -> None:

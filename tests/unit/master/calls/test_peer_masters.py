@@ -11,6 +11,7 @@ import pytest
 
 from bookkeeper.clock import SystemClock
 from bookkeeper.config.file import new_settings
+from bookkeeper.coordination.masters import MasterFinder
 from bookkeeper.errors import (
     IncompatibleError,
     InvalidInputError,
@@ -94,7 +95,7 @@ def shelf(monkeypatch: pytest.MonkeyPatch) -> Shelf:
 def peers(tmp_path: Path) -> Iterator[PeerMasters]:
     settings = new_settings(tmp_path, "west", instance_id=OWN)
     pool = RpcPool(Hello(PROTOCOL_VERSION, OWN, "west", "master"), settings.rpc, SystemClock())
-    yield PeerMasters(pool, OWN, ANYWHERE)
+    yield PeerMasters(pool, OWN, ANYWHERE, MasterFinder(SystemClock()))
     pool.close()
 
 

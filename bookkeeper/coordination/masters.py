@@ -1,0 +1,139 @@
+"""Where the masters of a cluster answer: a quorum names them, or a root in ZooKeeper that knows them.
+
+A quorum is ``host:port[,host:port]``, the addresses of masters, or ``zk://host:port[,host:port]/root``: ZooKeeper
+servers, and the node below which that cluster has its coordination store. ``zk://`` may be missing. The addresses of a
+root are read when they are first needed, and again when none of them answers. So a cluster whose masters moved is
+followed, and ZooKeeper is asked nothing else.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+
+from msgspec import Struct, field
+
+from bookkeeper.clock import Clock
+from bookkeeper.coordination.zookeeper.layout import MASTERS
+from bookkeeper.coordination.zookeeper.masters_node import PublicMasters, masters_of
+from bookkeeper.coordination.zookeeper.url import SCHEME, ZooKeeperUrl, parse_url
+from bookkeeper.errors import InvalidInputError, UnavailableError
+from bookkeeper.rpc.address import Address, format_quorum, parse_quorum
+
+READ_LIMIT_MS = 5_000
+"""Longest wait for a ZooKeeper of another cluster; an operator waits for it."""
+
+READ_AGAIN_MS = 1_000
+"""Least time between two reads of a root: when a cluster is away, each of its streams asks for it."""
+
+
+class Candidate(Struct, frozen=True):
+    """The address of a process that should be a master, of this instance; "" = the quorum does not say which."""
+
+    address: str
+    instance_id: str = ""
+
+
+def parse_masters(quorum: str) -> tuple[Address, ...] | ZooKeeperUrl:
+    """The addresses in a quorum, or the root that it names. Raises InvalidInputError."""
+    if "/" in quorum:
+        return parse_url(quorum if quorum.startswith(SCHEME) else SCHEME + quorum)
+    return parse_quorum(quorum)
+
+
+def normal_quorum(quorum: str) -> str:
+    """The normal spelling of a quorum; the address ``SYSTEM://ADDRESS`` of another replica system stays as it is.
+    Raises InvalidInputError.
+    """
+    text = quorum.strip()
+    if "://" in text and not text.startswith(SCHEME):
+        return text
+    where = parse_masters(text)
+    return str(where) if isinstance(where, ZooKeeperUrl) else format_quorum(where)
+
+
+def read_masters(url: ZooKeeperUrl, limit_ms: int) -> PublicMasters:
+    """Ask ZooKeeper. It imports a client of ZooKeeper. Raises UnavailableError with the next step."""
+    from bookkeeper.coordination.zookeeper.ensemble import read_public
+
+    content = read_public(url, MASTERS, limit_ms)
+    try:
+        return masters_of(content)
+    except InvalidInputError as error:
+        raise UnavailableError(
+            f"{url} has something else in its node {MASTERS!r} than addresses of masters ({error.message}): correct "
+            "the root, or restart the masters of that cluster"
+        ) from error
+
+
+class Known(Struct, frozen=True):
+    """What the last read of a root found, at this time of the boot clock. ``number`` 0 = nothing was read;
+    ``problem``: why that read found nothing, the candidates are those of an earlier one then.
+    """
+
+    number: int = 0
+    read_ns: int = 0
+    candidates: tuple[Candidate, ...] = ()
+    problem: str = ""
+
+
+class Root(Struct):
+    """A root in ZooKeeper. Threads that need a new read take turns."""
+
+    known: Known = Known()
+    turn: threading.Lock = field(default_factory=threading.Lock)
+
+
+class MasterFinder:
+    """Finds the masters of other clusters, or of a client's cluster, and remembers those that ZooKeeper named.
+    Thread-safe.
+    """
+
+    def __init__(self, clock: Clock, read: Callable[[ZooKeeperUrl, int], PublicMasters] = read_masters) -> None:
+        self._clock = clock
+        self._read = read
+        self._roots: dict[ZooKeeperUrl, Root] = {}
+        self._lock = threading.Lock()
+
+    def candidates(self, quorum: str, limit_ms: int) -> Iterator[Candidate]:
+        """The candidates to ask, one after the other, until one of them answers: those that are known, and then, when
+        the caller goes on, the others of a new read.
+
+        A read waits ``limit_ms`` for a connection and as long for an answer, at most :data:`READ_LIMIT_MS` each. Raises
+        InvalidInputError for a malformed quorum, and UnavailableError when ZooKeeper does not say where masters are.
+        """
+        where = parse_masters(quorum)
+        if not isinstance(where, ZooKeeperUrl):
+            yield from (Candidate(str(address)) for address in where)
+            return
+        with self._lock:
+            root = self._roots.setdefault(where, Root())
+        known = root.known
+        yield from known.candidates
+        newer = self._read_again(where, root, known, min(limit_ms, READ_LIMIT_MS))
+        if newer.problem:
+            raise UnavailableError(newer.problem)
+        for candidate in newer.candidates:
+            if candidate not in known.candidates:
+                yield candidate
+
+    def _read_again(self, where: ZooKeeperUrl, root: Root, known: Known, limit_ms: int) -> Known:
+        """What is known behind ``known``: by another thread's read, or this one's, unless the last one is young."""
+        if not root.turn.acquire(timeout=limit_ms / 1000):
+            raise UnavailableError(f"{where} does not answer yet where the masters of that cluster are")
+        try:
+            age_ns = self._clock.boot_ns() - root.known.read_ns
+            is_young = root.known.number > 0 and age_ns < READ_AGAIN_MS * 1_000_000
+            if root.known.number == known.number and not is_young:
+                root.known = self._read_now(where, known, limit_ms)
+            return root.known
+        finally:
+            root.turn.release()
+
+    def _read_now(self, where: ZooKeeperUrl, known: Known, limit_ms: int) -> Known:
+        try:
+            found = self._read(where, limit_ms)
+        except UnavailableError as error:
+            return Known(known.number + 1, self._clock.boot_ns(), known.candidates, error.message)
+        candidates = tuple(Candidate(address, found.instance_id) for address in found.masters)
+        return Known(known.number + 1, self._clock.boot_ns(), candidates)
