@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from kazoo.client import KazooClient
-from kazoo.protocol.states import KeeperState
+from kazoo.protocol.states import KazooState, KeeperState
 
 from bookkeeper.clock import SystemClock
 from bookkeeper.config.file import SETTINGS_FILE, load_settings
@@ -219,8 +219,10 @@ def test_a_refusal_that_is_seen_late_is_still_a_refusal(
         start = client.start_async
 
         def start_and_end() -> threading.Event:
+            lost = threading.Event()  # the state is "closed" also before the connection begins
+            client.add_listener(lambda state: lost.set() if state == KazooState.LOST else None)
             live: threading.Event = start()
-            wait_until(lambda: client.client_state == KeeperState.CLOSED, "the end of the connection")
+            wait_until(lambda: lost.is_set() and client.client_state == KeeperState.CLOSED, "the end of the connection")
             return live
 
         client.start_async = start_and_end
