@@ -1,0 +1,177 @@
+"""The machines of tests: what each of them has for itself, what the switch cuts, and that nothing outlives a test."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.machines import BOOT_OFFSET_S, Machine, Machines, why_no_machines
+from tests.support.tservers import wait_until
+
+pytestmark = pytest.mark.integration
+
+PORT = 5_000
+
+
+@pytest.fixture
+def machines(tmp_path: Path) -> Iterator[Machines]:
+    if (reason := why_no_machines()) is not None:
+        pytest.skip(reason)
+    with Machines(tmp_path, 2) as made:
+        yield made
+
+
+def udp(machine: Machine) -> socket.socket:
+    with machine.network():
+        made = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    made.bind((machine.address, PORT))
+    return made
+
+
+def test_a_machine_has_its_own_name_pids_boot_id_clock_and_directory(machines: Machines) -> None:
+    one, other = machines.all
+    boot_ids = {Path("/proc/sys/kernel/random/boot_id").read_text()}
+    for machine in machines.all:
+        boot_ids.add(machine.run("cat", "/proc/sys/kernel/random/boot_id"))
+        assert machine.run("hostname") == f"{machine.name}\n"
+        assert machine.run("cat", "/proc/1/comm") == "sleep\n"
+    assert len(boot_ids) == 3
+    up_s = [float(machine.run("cat", "/proc/uptime").split()[0]) for machine in machines.all]
+    assert up_s[0] > time.clock_gettime(time.CLOCK_BOOTTIME) + BOOT_OFFSET_S - 1
+    assert up_s[1] > up_s[0] + BOOT_OFFSET_S - 1
+    (one.directory / "file").write_text("1")
+    assert one.run("cat", str(one.directory / "file")) == "1"
+    assert other.run("ls", str(one.directory)) == ""
+    assert one.run("pwd") == f"{Path.cwd()}\n"
+
+
+def test_two_machines_reach_each_other_and_a_cut_is_of_one_direction(machines: Machines) -> None:
+    one, other = machines.all
+    with udp(one) as here, udp(other) as there:
+        here.sendto(b"1", (other.address, PORT))
+        assert there.recv(16) == b"1"
+        machines.cut_one_way(one, other)
+        here.sendto(b"2", (other.address, PORT))
+        wait_until(lambda: machines.dropped(one, other) == 1, "the end of a packet")
+        there.sendto(b"3", (one.address, PORT))
+        assert here.recv(16) == b"3", "the other direction is cut, too"
+        machines.cut_one_way(other, one)
+        there.sendto(b"4", (one.address, PORT))
+        wait_until(lambda: machines.dropped(other, one) == 1, "the end of a packet")
+        machines.join_all()
+        here.sendto(b"5", (other.address, PORT))
+        there.sendto(b"6", (one.address, PORT))
+        assert (there.recv(16), here.recv(16)) == (b"5", b"6"), "a packet came that was cut"
+        assert machines.dropped(one, other) == 0
+
+
+def connected(machines: Machines) -> tuple[socket.socket, subprocess.Popen[str]]:
+    """A connection from the first machine to a process on the second one."""
+    one, other = machines.all
+    code = f"""
+import socket
+server = socket.create_server(({other.address!r}, {PORT}))
+print("listens", flush=True)
+connection, _ = server.accept()
+connection.sendall(b"hello")
+connection.recv(1)
+"""
+    process = subprocess.Popen(other.inside([sys.executable, "-c", code]), stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "listens\n"
+    with one.network():
+        connection = socket.create_connection((other.address, PORT))
+    assert connection.recv(16) == b"hello"
+    return connection, process
+
+
+def test_a_killed_machine_closes_its_connections(machines: Machines) -> None:
+    _, other = machines.all
+    connection, process = connected(machines)
+    with connection, process:
+        other.kill9()
+        assert connection.recv(1) == b""
+
+
+def test_a_machine_without_power_says_nothing(machines: Machines) -> None:
+    _, other = machines.all
+    connection, process = connected(machines)
+    with connection, process:
+        machines.pull(other)
+        connection.setblocking(False)
+        with pytest.raises(BlockingIOError):
+            connection.recv(1)
+
+
+def networks_in_use() -> dict[int, set[int]]:
+    """The processes in each network, by its number."""
+    found = dict[int, set[int]]()
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            found.setdefault((process / "ns" / "net").stat().st_ino, set()).add(int(process.name))
+        except OSError:
+            continue  # it has ended
+    return found
+
+
+def networks_of(machines: Machines) -> set[int]:
+    pids = [machine.pid for machine in machines.all] + [machines._switch.pid]
+    return {Path(f"/proc/{pid}/ns/net").stat().st_ino for pid in pids}
+
+
+def named_namespaces() -> list[str]:
+    """Those that outlive their processes."""
+    return [line for line in Path("/proc/self/mountinfo").read_text().splitlines() if " nsfs " in line]
+
+
+def test_nothing_is_left_of_machines(tmp_path: Path) -> None:
+    if (reason := why_no_machines()) is not None:
+        pytest.skip(reason)
+    before = named_namespaces()
+    with Machines(tmp_path, 2) as machines:
+        networks = networks_of(machines)
+        assert len(networks) == 3
+        assert networks <= networks_in_use().keys()
+        process = subprocess.Popen(machines.all[0].inside(["sleep", "infinity"]))
+    assert not networks & networks_in_use().keys()
+    assert process.wait() != 0
+    assert named_namespaces() == before
+
+
+ABANDONED = """
+import subprocess, sys, threading
+from pathlib import Path
+from tests.integration.test_machines import networks_of
+from tests.support.machines import Machines
+with Machines(Path(sys.argv[1]), 2) as machines:
+    daemon = ["setsid", "sh", "-c", "trap '' HUP TERM; echo ready; exec sleep infinity"]
+    process = subprocess.Popen(machines.all[0].inside(daemon), stdout=subprocess.PIPE)
+    process.stdout.readline()
+    print(*networks_of(machines), flush=True)
+    threading.Event().wait()
+"""
+
+
+def test_nothing_is_left_of_machines_whose_test_is_killed(tmp_path: Path) -> None:
+    if (reason := why_no_machines()) is not None:
+        pytest.skip(reason)
+    before = named_namespaces()
+    code = [sys.executable, "-c", ABANDONED, str(tmp_path)]
+    with subprocess.Popen(code, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        networks = set(map(int, process.stdout.readline().split()))
+        in_use = networks_in_use()
+        assert len(networks) == 3
+        assert networks <= in_use.keys()
+        os.kill(process.pid, signal.SIGKILL)
+        process.wait()
+        wait_until(lambda: not networks & networks_in_use().keys(), "the end of the machines")
+    assert named_namespaces() == before

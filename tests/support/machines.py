@@ -1,0 +1,226 @@
+"""Machines of a test: namespaces with a network, pids, ``/proc``, a boot id and a boot clock of their own. Root only.
+
+They are joined by a switch, a bridge in a network of its own, which can cut any pair of them, also in one direction.
+A machine does not see the directory of another one. Nothing has a name outside of the processes that hold it: with the
+test, however it ends, its machines end, all processes on them, and their networks.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import select
+import shutil
+import signal
+import subprocess
+import sys
+import uuid
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from bookkeeper.standalone.children.parent_death import ended_with_parent
+
+TOOLS = ("ebtables", "ip", "nsenter", "setpriv", "unshare")
+SBIN = "/usr/sbin:/sbin"
+BOOT_OFFSET_S = 100_000
+"""The boot clocks of two machines differ by this, and theirs from that of the test."""
+
+NETWORK = "198.19.0"
+"""Of the range for tests; no other network has a route to it."""
+
+_UNSHARE = ("unshare", "--net", "--fork", "--kill-child")
+_MACHINE = (*_UNSHARE, "--pid", "--uts", "--mount-proc", "--time", "--boottime")
+_BEGIN = """
+hostname "$1" && mount --bind "$2" /proc/sys/kernel/random/boot_id && shift 2 || exit
+for other; do mount -t tmpfs -o size=1m none "$other" || exit; done
+echo ready
+exec sleep infinity
+"""
+_CLONE_NEWNET = 0x40000000
+
+
+def why_no_machines() -> str | None:
+    """Why no machine can be made here; None if it can."""
+    if os.geteuid() != 0:
+        return "NO MACHINES, so nothing was tested on several of them: this needs root"
+    missing = [tool for tool in TOOLS if shutil.which(tool, path=_path()) is None]
+    if missing:
+        return f"NO MACHINES: {' and '.join(missing)} missing; run 'make system-deps'"
+    tried = subprocess.run([*_MACHINE, "1", "true"], capture_output=True, text=True, env=_environment(), check=False)
+    return f"NO MACHINES: {tried.stderr.strip()}" if tried.returncode else None
+
+
+class Machine:
+    """One machine. Commands run on it as root of the same file system."""
+
+    def __init__(self, number: int, directory: Path, others: Sequence[Path]) -> None:
+        """``directory``: its own, which exists; ``others``: directories that it does not see."""
+        self.name, self.address, self.directory = f"m{number}", f"{NETWORK}.{number}", directory
+        boot_id = directory / "boot_id"
+        boot_id.write_text(f"{uuid.uuid4()}\n")
+        begin = ["sh", "-c", _BEGIN, "begin", self.name, str(boot_id), *map(str, others)]
+        self._holder = Holder([*_MACHINE, str(number * BOOT_OFFSET_S), *begin])
+
+    @property
+    def pid(self) -> int:
+        """Of its first process, which holds it, as the test sees it."""
+        return self._holder.pid
+
+    def inside(self, command: Sequence[str]) -> list[str]:
+        """The command that runs ``command`` on this machine, in the directory of the test."""
+        nsenter = shutil.which("nsenter", path=_path())
+        assert nsenter is not None
+        namespaces = ("--net", "--mount", "--uts", "--pid", "--time")
+        return [nsenter, "--target", str(self.pid), *namespaces, f"--wdns={Path.cwd()}", *command]
+
+    def run(self, *command: str) -> str:
+        """Run a command, and return its output. Raises CalledProcessError."""
+        return subprocess.run(
+            self.inside(command), check=True, stdout=subprocess.PIPE, text=True, env=_environment()
+        ).stdout
+
+    @contextmanager
+    def network(self) -> Iterator[None]:
+        """Sockets that this thread makes in the block are on this machine, and stay there."""
+        with Path("/proc/thread-self/ns/net").open() as own, Path(f"/proc/{self.pid}/ns/net").open() as there:
+            _enter(there.fileno())
+            try:
+                yield
+            finally:
+                _enter(own.fileno())
+
+    def kill9(self) -> None:
+        """All its processes end at once, and its network goes. Their connections are closed; :meth:`Machines.pull` cuts
+        them first.
+        """
+        self._holder.end()
+
+
+class Holder:
+    """A process that holds namespaces: the first process in them, or the one that ``unshare`` has started."""
+
+    def __init__(self, command: Sequence[str], says: str = "ready\n") -> None:
+        """Raises OSError when it does not say that it is ready."""
+        self._descriptor: int | None = None
+        self._outer = subprocess.Popen(
+            ended_with_parent(command, signal.SIGKILL), stdout=subprocess.PIPE, text=True, env=_environment()
+        )
+        assert self._outer.stdout is not None
+        if self._outer.stdout.readline() != says:
+            self.end()
+            raise OSError(f"{' '.join(command[:3])} failed with {self._outer.returncode}: see the lines above")
+        outer = self._outer.pid
+        (self.pid,) = map(int, Path(f"/proc/{outer}/task/{outer}/children").read_text().split())
+        self._descriptor = os.pidfd_open(self.pid)
+
+    def end(self) -> None:
+        """End it, and all processes of its namespace; they are gone on return."""
+        self._outer.kill()
+        self._outer.wait()
+        if self._descriptor is not None:
+            select.select([self._descriptor], [], [])
+            os.close(self._descriptor)
+            self._descriptor = None
+        assert self._outer.stdout is not None
+        self._outer.stdout.close()
+
+
+class Machines:
+    """Several machines and their switch; a context manager. ``directory`` gets one directory for each of them."""
+
+    def __init__(self, directory: Path, count: int) -> None:
+        """Raises OSError and CalledProcessError; :func:`why_no_machines` knows the usual reasons before."""
+        homes = [directory / f"m{number}" for number in range(1, count + 1)]
+        for home in homes:
+            home.mkdir(parents=True)
+        self._switch = Holder([*_UNSHARE, "sh", "-c", "echo ready; exec sleep infinity"])
+        self.all: list[Machine] = []
+        try:
+            self._on_switch("ip", "link", "add", "switch", "type", "bridge")
+            self._on_switch("ip", "link", "set", "switch", "up")
+            for number, home in enumerate(homes, 1):
+                self.all.append(Machine(number, home, [other for other in homes if other != home]))
+                self._plug_in(self.all[-1], f"port{number}")
+        except BaseException:
+            self.close()
+            raise
+
+    def _plug_in(self, machine: Machine, port: str) -> None:
+        pair = ("type", "veth", "peer", "name", "eth0", "netns", str(machine.pid))
+        self._on_switch("ip", "link", "add", "name", port, *pair)
+        self._on_switch("ip", "link", "set", port, "master", "switch", "up")
+        machine.run("ip", "addr", "add", f"{machine.address}/24", "dev", "eth0")
+        for link in ("lo", "eth0"):
+            machine.run("ip", "link", "set", link, "up")
+
+    def cut(self, one: Machine, other: Machine) -> None:
+        """No packet goes between two machines any more, and none of them is told."""
+        self.cut_one_way(one, other)
+        self.cut_one_way(other, one)
+
+    def cut_one_way(self, source: Machine, target: Machine) -> None:
+        """No packet of ``source`` reaches ``target`` any more; packets of ``target`` reach ``source``."""
+        self._on_switch("ebtables", "-A", "FORWARD", *_rule(source, target))
+
+    def cut_off(self, machine: Machine) -> None:
+        """:meth:`cut` a machine from all others."""
+        for other in self.all:
+            if other is not machine:
+                self.cut(machine, other)
+
+    def join_all(self) -> None:
+        """Undo all cuts."""
+        self._on_switch("ebtables", "-F", "FORWARD")
+
+    def dropped(self, source: Machine, target: Machine) -> int:
+        """Packets that a cut has dropped."""
+        rule = " ".join(_rule(source, target))
+        counted = (
+            line.split(" , pcnt = ") for line in self._on_switch("ebtables", "-L", "FORWARD", "--Lc").splitlines()
+        )
+        return sum(int(found[1].split()[0]) for found in counted if found[0].strip() == rule)
+
+    def pull(self, machine: Machine) -> None:
+        """A machine loses its power: the others get nothing from it any more, not even the end of connections."""
+        self.cut_off(machine)
+        machine.kill9()
+
+    def close(self) -> None:
+        """End all machines, and the switch."""
+        for machine in self.all:
+            machine.kill9()
+        self._switch.end()
+
+    def _on_switch(self, *command: str) -> str:
+        inside = ["nsenter", "--target", str(self._switch.pid), "--net", *command]
+        return subprocess.run(inside, check=True, stdout=subprocess.PIPE, text=True, env=_environment()).stdout
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def _rule(source: Machine, target: Machine) -> tuple[str, ...]:
+    """Packets between two addresses; those by which machines find each other (ARP) pass."""
+    return ("-p", "IPv4", "--ip-src", source.address, "--ip-dst", target.address, "-j", "DROP")
+
+
+def _enter(descriptor: int) -> None:
+    """The calling thread is in this network from now on. Raises OSError."""
+    if ctypes.CDLL(None, use_errno=True).setns(descriptor, _CLONE_NEWNET):
+        raise OSError(ctypes.get_errno(), "a network can't be entered")
+
+
+def _path() -> str:
+    return f"{Path(sys.executable).parent}:{os.environ.get('PATH', '')}:{SBIN}"
+
+
+def _environment() -> dict[str, str]:
+    return {**os.environ, "PATH": _path()}
