@@ -133,6 +133,12 @@ class ZooKeeperServer:
             return ""
         return next((line.removeprefix("Mode: ") for line in said.splitlines() if line.startswith("Mode: ")), "")
 
+    @property
+    def packets(self) -> int:
+        """All that it has got and sent so far. Raises OSError."""
+        said = dict(line.split(": ", 1) for line in self.ask("srvr").splitlines() if ": " in line)
+        return int(said["Received"]) + int(said["Sent"])
+
     def ask(self, word: str) -> str:
         """The answer to one of ZooKeeper's words of four letters. Raises OSError."""
         with socket.create_connection((HOST, self.port), 1.0) as connection:
