@@ -148,6 +148,8 @@ def schedule_16(world: World) -> None:
     pair = Pair(world)
     pair.enable()
     owner = pair.owner()
+    world.put(pair.west, "t", b"a")
+    world.kernel.run_for(3.0)  # runs wait two seconds for the first task
     books = world.hold("books:", process=owner.process)
     world.put(pair.west, "t", b"a")
     syncing = world.hold("/commit-", ": sync", process=owner.process)

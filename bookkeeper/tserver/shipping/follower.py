@@ -8,7 +8,7 @@ the open streams in runs.
 A result counts only for a range that is under way at a living task: ids of ranges and names of tasks never repeat. So
 late results, and those for a tserver that had this address before, change nothing. A task that died, or brings no
 results in time, loses its ranges: what it still sends, the peer drops. After minutes without a record the task ends,
-and its thread and its slot are free; a run ships the next record, and with it a task begins.
+and its thread and its slot are free; the next record begins another one.
 """
 
 from __future__ import annotations
@@ -166,10 +166,19 @@ class Follower:
         progress = self._plan.progress_of.get(key)
         if not self.is_active or key not in self._streams.items or progress is None:
             return False
-        if is_for_runs(item, progress.offset) or key in self._lane.queue or key in self._lane.running:
+        if is_for_runs(item, progress.offset):
             return False
         self._books.owe(item, progress)
         return True
+
+    def take_over(self) -> None:
+        """Ranges that wait for a run and need none. Without this a run under load never is the last one: while it
+        ships, the master hands out the records behind it.
+        """
+        queue = self._lane.queue
+        for key in [key for key, queued in queue.items() if not self._lane.waits_for_books(queued)]:
+            if self.follows(queue[key].item):
+                del queue[key]
 
     def wake(self) -> None:
         """Records became durable, or the lane has shipped some."""
@@ -187,6 +196,8 @@ class Follower:
             self._numbers += 1
             run = f"{self._tools.own_logs.session_id}/{self._cluster}/{self._numbers}"
             self._tasks[run] = Task(self._numbers)
+            if self._polled_ns is None:
+                self._polled_ns = self._now_ns()  # a run would take as long to begin, and hold up its streams
             self._next_task_ns = self._now_ns() + (FOLLOW_MS - OVERLAP_MS) * 1_000_000
             guarded_thread(f"follow-{self._cluster}-{self._numbers}", partial(self._keep_task, run)).start()
 
@@ -267,6 +278,7 @@ class Follower:
 
     def _offer_due(self) -> None:
         """Queue what may be shipped now. Streams that the books have to know first wait for them, and no other does."""
+        self.take_over()
         for item in self._streams.due(self._plan, self._lane.queue.keys() | self._lane.running.keys()):
             if is_for_runs(item, item.first_offset - 1):
                 continue

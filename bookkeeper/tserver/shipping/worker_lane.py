@@ -134,7 +134,10 @@ class Lane:
                 self._books.open_soon(one.item for one in self._plan.queue.values() if self._plan.waits_for_books(one))
                 if self._open.must_look:
                     self._books.look_soon()
-                busy = () if self._follower is None else self._follower.busy
+                busy: Collection[StreamId] = ()
+                if self._follower is not None:
+                    self._follower.take_over()
+                    busy = self._follower.busy
                 if batch := self._plan.take(partial(self._is_ready, busy)):
                     return batch
                 self._changed.wait(self._wait_ms() / 1000)
@@ -156,10 +159,9 @@ class Lane:
         """Ranges of open streams for a run: all while no task follows, and else those that are not for a task."""
         if self._follower is None:
             found = self._open.due(self._plan)
-            if self._open.may_be_followed():
-                self._follower = self._new_follower()
-                self._follower.begin_due()
-            return found
+            if not self._open.may_be_followed():
+                return found
+            self._follower = self._new_follower()
         self._follower.give_up_overdue()
         found = self._open.due(self._plan, self._follower.busy)
         if found and not self._follower.is_active:

@@ -363,8 +363,22 @@ SHIPPING: dict[str, Switch] = {
         "bookkeeper.tserver.shipping.follower",
         "Follower.follows",
         old="if not self.is_active or key not in self._streams.items or progress is None:",
-        new="if progress is None or self.is_active:",
+        new="if progress is None or progress:",
         breaks="a record that a task ships at once waits for a run",
+    ),
+    "runs-keep-their-streams": Switch(
+        "bookkeeper.tserver.shipping.follower",
+        "Follower.follows",
+        old="if is_for_runs(item, progress.offset):",
+        new="if is_for_runs(item, progress.offset) or key in self._lane.queue or key in self._lane.running:",
+        breaks="runs ship a stream as long as it grows, and its lag is that of runs",
+    ),
+    "first-records-go-in-runs": Switch(
+        "bookkeeper.tserver.shipping.follower",
+        "Follower.begin_due",
+        old="if self._polled_ns is None:",
+        new="if False:",
+        breaks="a run has the stream for seconds on a busy machine, while a task waits for it",
     ),
     "names-of-tasks-repeat": Switch(
         "bookkeeper.tserver.shipping.follower",

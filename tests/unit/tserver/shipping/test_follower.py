@@ -258,6 +258,66 @@ def test_the_next_task_begins_before_the_last_one_ends_and_ships_behind_its_batc
     assert len(scene.replay.runs) == 1, "no run ships at the change"
 
 
+def check_run_hands_over(scene: Scene) -> None:
+    run = scene.open()
+    entered, goes_on = threading.Event(), threading.Event()
+
+    def hold(_ranges: object) -> None:
+        entered.set()
+        assert_in_time(goes_on)
+
+    scene.replay.before = hold
+    scene.jump(SILENT_MS + 1)
+    scene.logs.note_end(LOG, 5)
+    assert_in_time(entered)
+    assert scene.poll(run) == [], "a run has the stream"
+    scene.logs.note_end(LOG, 9)
+    scene.worker.assign([scene.item(6, 9, txid="later")])
+    goes_on.set()
+    found: list[Range] = []
+
+    def is_shipped() -> bool:
+        found.extend(scene.poll(run) or ())
+        return bool(found) or scene.finished() == 9
+
+    scene.wait_for(is_shipped, "somebody ships the rest")
+    assert [(r.first, r.last) for r in found] == [(6, 9)], "a run ships what the task could"
+
+
+def test_a_run_hands_its_stream_over_to_the_task_also_when_the_master_has_handed_out_more(scene: Scene) -> None:
+    check_run_hands_over(scene)
+
+
+def test_without_its_rule_runs_keep_a_stream_as_long_as_it_grows(scene: Scene) -> None:
+    with fault("runs-keep-their-streams"), pytest.raises(AssertionError, match="a run ships what the task could"):
+        check_run_hands_over(scene)
+
+
+def check_first_task(scene: Scene) -> None:
+    entered = threading.Event()
+    scene.replay.before = lambda _ranges: entered.set()
+    scene.wal(LOG)
+    scene.worker.assign([scene.item(1, 1)])
+    run = scene.replay.begun.get(timeout=LIMIT_S)
+    assert not entered.wait(1.0), "a run ships the first record"
+    assert scene.one(run, wait_ms=60_000).last == 1
+
+
+def test_the_first_record_waits_for_the_task_that_begins_with_it(scene: Scene) -> None:
+    check_first_task(scene)
+
+
+def test_without_its_rule_a_run_ships_the_first_record(scene: Scene) -> None:
+    with fault("first-records-go-in-runs"), pytest.raises(AssertionError, match="a run ships the first record"):
+        check_first_task(scene)
+
+
+def test_a_run_ships_the_first_record_when_the_task_does_not_ask(scene: Scene) -> None:
+    run = scene.open_for_runs()
+    assert len(scene.replay.runs) == 1
+    assert scene.poll(run) == []
+
+
 def check_owed_report(scene: Scene) -> None:
     run = scene.open()
     before = len(scene.reports)
@@ -487,10 +547,7 @@ def check_names_of_tasks(scene: Scene) -> None:
     scene.wal(LATER)
     scene.worker.assign([scene.item(1, 1, file=LATER)])
     following = scene.replay.begun.get(timeout=LIMIT_S)
-    scene.wait_for(lambda: any(report.file == LATER and report.txid for report in scene.reports), "the run is over")
-    assert scene.poll(following) == []
-    scene.logs.note_end(LATER, 5)
-    again = scene.one(following)
+    again = scene.one(following, wait_ms=60_000)
     assert (again.file, again.range_id) == (LATER, r.range_id)
     assert scene.poll(run, acked(r)) is None, "a result for the tserver before counts for this one"
 
@@ -516,9 +573,8 @@ def test_after_minutes_without_a_record_the_task_ends_and_the_next_record_begins
     scene.wait_for(lambda: not follower._tasks, "its thread is free")
     assert scene.replay.begun.empty()
     scene.logs.note_end(LOG, 9)
-    scene.wait_finished(9)
-    assert len(scene.replay.runs) == 2, "a run ships the record"
-    assert scene.replay.begun.get(timeout=LIMIT_S)
+    following = scene.replay.begun.get(timeout=LIMIT_S)
+    assert scene.one(following, wait_ms=60_000).last == 9
 
 
 def test_a_task_of_another_session_or_of_no_lane_is_over(scene: Scene) -> None:

@@ -58,10 +58,8 @@ def test_without_its_rule_a_report_says_what_the_books_lack(scene: Scene) -> Non
 
 
 def check_runs(scene: Scene) -> None:
-    """No task follows: the lane ships in runs."""
-    scene.wal(LOG)
-    scene.worker.assign([scene.item(1, 1)])
-    scene.wait_finished(1)
+    """The task does not ask: the lane ships in runs."""
+    scene.open_for_runs()
     scene.wait_for(lambda: any(report.txid == "tx" for report in scene.reports), "the run for the range is over")
     before = len(scene.reports)
     with scene.metadata.failing(is_put):
@@ -103,10 +101,8 @@ def test_a_stream_that_the_books_do_not_know_waits_for_them_and_delays_no_task(s
 
 
 def check_new_stream(scene: Scene) -> None:
-    """No task follows: the lane ships in runs."""
-    scene.wal(LOG)
-    scene.worker.assign([scene.item(1, 1)])
-    scene.wait_finished(1)
+    """The task does not ask: the lane ships in runs."""
+    scene.open_for_runs()
     with scene.metadata.holding(is_put) as asked:
         scene.wal(LATER)
         assert asked.wait(LIMIT_S)
@@ -144,9 +140,7 @@ def test_a_cell_that_can_not_be_written_is_tried_again_and_the_master_hears_why(
 
 
 def test_what_runs_brought_is_in_the_books_when_a_tserver_has_stopped(scene: Scene) -> None:
-    scene.wal(LOG)
-    scene.worker.assign([scene.item(1, 1)])
-    scene.wait_finished(1)
+    scene.open_for_runs()
     entered, may_end = threading.Event(), threading.Event()
 
     def held(_ranges: Sequence[Range]) -> None:
