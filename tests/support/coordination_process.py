@@ -1,6 +1,7 @@
 """A process that takes part in coordination, driven from a test by one JSON command a line.
 
-Run as ``python -m tests.support.coordination_process STORE ARGUMENT...`` where STORE names one of :data:`STORES`.
+Run as ``python -m tests.support.coordination_process SWITCH STORE ARGUMENT...`` where STORE names one of
+:data:`STORES`, and SWITCH a fault, or is empty.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, Self
 
@@ -28,6 +30,8 @@ from bookkeeper.coordination.host_leases import HostLeases
 from bookkeeper.coordination.zookeeper.access import Access
 from bookkeeper.coordination.zookeeper.url import parse_url
 from bookkeeper.coordination.zookeeper.zookeeper import ZooKeeperCoordination, make_root
+from tests.support.faults import fault
+from tests.support.machines import Machine
 from tests.support.zookeeper import ZooKeeperServer
 
 LEASE_MS, RENEW_MS, MARGIN_MS = 900, 100, 200
@@ -42,11 +46,13 @@ def open_embedded(directory: str) -> Coordination:
 
 
 def open_zookeeper(place: str) -> ZooKeeperCoordination:
-    """``place``: the URL, the id of the store, and the directory of the host's lease files."""
-    url, store_id, leases = place.split(" ")
-    clock = SystemClock()
-    settings = replace(SETTINGS, url=url, store_id=store_id)
-    return ZooKeeperCoordination(Access(parse_url(url)), settings, HostLeases(Path(leases), LEASE_MS, clock), clock)
+    """``place``: the URL, the id of the store, the directory of the host's lease files, and the lease in ms, if it is
+    another one than :data:`LEASE_MS`.
+    """
+    url, store_id, leases, *lease = place.split(" ")
+    clock, lease_ms = SystemClock(), int(lease[0]) if lease else LEASE_MS
+    settings = replace(SETTINGS, url=url, store_id=store_id, session_lease_ms=lease_ms)
+    return ZooKeeperCoordination(Access(parse_url(url)), settings, HostLeases(Path(leases), lease_ms, clock), clock)
 
 
 STORES: dict[str, Callable[..., Coordination]] = {"embedded": open_embedded, "zookeeper": open_zookeeper}
@@ -70,16 +76,20 @@ def new_root(server: ZooKeeperServer, directory: Path) -> str:
 class CoordinationProcess:
     """The test's end: starts the process, asks it, and stops or kills it."""
 
-    def __init__(self, store: str, *arguments: str) -> None:
-        self._store, self._arguments = store, arguments
+    def __init__(self, store: str, *arguments: str, machine: Machine | None = None, switch: str = "") -> None:
+        """``machine``: where it runs; None: that of the test. ``switch``: the fault that it has, of
+        :mod:`tests.support.faults`.
+        """
+        self._store, self._arguments, self._machine = store, arguments, machine
         self._sessions: list[str] = []
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "tests.support.coordination_process", store, *arguments],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            cwd=Path(__file__).parents[2],
-        )
+        command = [sys.executable, "-m", "tests.support.coordination_process", switch, store, *arguments]
+        if machine is not None:
+            self._process: subprocess.Popen[str] = machine.start(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        else:
+            home = Path(__file__).parents[2]
+            self._process = subprocess.Popen(
+                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=home
+            )
 
     def ask(self, command: str, *arguments: Any) -> Any:
         assert self._process.stdin is not None
@@ -98,9 +108,13 @@ class CoordinationProcess:
         os.kill(self._process.pid, signal.SIGCONT)
 
     def kill(self) -> None:
-        """Kill the process, as its supervisor sees: that ends its sessions in a store of several machines."""
+        """Kill the process, as its supervisor sees: that ends its sessions in a store of several machines. On a machine
+        of its own it has no supervisor.
+        """
         self._process.kill()
         self._process.wait()
+        if self._machine is not None:
+            return
         coordination = STORES[self._store](*self._arguments)
         if isinstance(coordination, ZooKeeperCoordination):
             for session_id in self._sessions:
@@ -132,6 +146,8 @@ def _main(store: str, *arguments: str) -> None:
             answer = None if leader is None else [leader.session_id, leader.epoch]
         elif command == "valid":
             answer = sessions[given[0]].is_valid()
+        elif command == "expires":
+            answer = sessions[given[0]]._valid_until_ns  # type: ignore[attr-defined]
         elif command == "count":
             answer = [next_count(coordination, given[0]) for _ in range(given[1])]
         elif command == "begin":
@@ -148,4 +164,5 @@ def _main(store: str, *arguments: str) -> None:
 
 
 if __name__ == "__main__":
-    _main(*sys.argv[1:])
+    with fault(sys.argv[1]) if sys.argv[1] else nullcontext():
+        _main(*sys.argv[2:])

@@ -16,10 +16,10 @@ import subprocess
 import sys
 import uuid
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from bookkeeper.standalone.children.parent_death import ended_with_parent
 
@@ -76,6 +76,10 @@ class Machine:
         namespaces = ("--net", "--mount", "--uts", "--pid", "--time")
         return [nsenter, "--target", str(self.pid), *namespaces, f"--wdns={Path.cwd()}", *command]
 
+    def start(self, command: Sequence[str], **named: Any) -> Process:
+        """Start a command; ``named``: as of :class:`subprocess.Popen`."""
+        return Process(self, command, **named)
+
     def run(self, *command: str) -> str:
         """Run a command, and return its output. Raises CalledProcessError."""
         return subprocess.run(
@@ -97,6 +101,25 @@ class Machine:
         them first.
         """
         self._holder.end()
+
+
+class Process(subprocess.Popen[str]):
+    """A process on a machine. Its exit code comes through ``nsenter``, which the signals do not."""
+
+    def __init__(self, machine: Machine, command: Sequence[str], **named: Any) -> None:
+        super().__init__(machine.inside(command), text=True, env=_environment(), **named)
+
+    @property
+    def pids(self) -> list[int]:
+        """Of the command, as the test sees it; none when it has ended, or did not begin."""
+        children = Path(f"/proc/{self.pid}/task/{self.pid}/children")
+        return list(map(int, children.read_text().split())) if self.poll() is None else []
+
+    def send_signal(self, sig: int) -> None:
+        """Send a signal to the command."""
+        for pid in self.pids:
+            with suppress(ProcessLookupError):
+                os.kill(pid, sig)
 
 
 class Holder:

@@ -8,7 +8,7 @@ import socket
 import subprocess
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple, Self
@@ -20,6 +20,7 @@ from bookkeeper.standalone.children.parent_death import ended_with_parent
 from bookkeeper.standalone.hbase.java import default_home, find_java, why_not_runnable
 from bookkeeper.standalone.ports import HOST, free_ports
 from tests.support.hbase import HBaseUnavailableError
+from tests.support.machines import Machine, Process
 
 TICK_MS = 1_000
 HEAP_MB = 96
@@ -33,18 +34,27 @@ def state_of(task: Path) -> str:
 
 
 class Member(NamedTuple):
-    """One of several servers: its number, and the lines of the settings that name all of them."""
+    """One of several servers: its number, the lines of the settings that name all of them, and its machine; None: that
+    of the test.
+    """
 
     number: int
     servers: Sequence[str]
+    machine: Machine | None = None
 
 
 @contextmanager
-def three_servers(directory: Path) -> Iterator[list[ZooKeeperServer]]:
-    """Three servers that run and form a quorum. Raises HBaseUnavailableError, UnavailableError."""
-    ports = free_ports(6)
-    lines = [f"server.{n}={HOST}:{ports[2 * n - 2]}:{ports[2 * n - 1]}" for n in (1, 2, 3)]
-    servers = [ZooKeeperServer(directory / f"server{n}", member=Member(n, lines)) for n in (1, 2, 3)]
+def three_servers(directory: Path, machines: Sequence[Machine] = ()) -> Iterator[list[ZooKeeperServer]]:
+    """Three servers that run and form a quorum, each on a machine of its own when ``machines`` has three. Raises
+    HBaseUnavailableError, UnavailableError.
+    """
+    ports, hosts = free_ports(6), [machine.address for machine in machines] or [HOST] * 3
+    lines = [f"server.{n}={hosts[n - 1]}:{ports[2 * n - 2]}:{ports[2 * n - 1]}" for n in (1, 2, 3)]
+    members = [Member(n, lines, machines[n - 1] if machines else None) for n in (1, 2, 3)]
+    homes = [directory if one.machine is None else one.machine.directory for one in members]
+    servers = [
+        ZooKeeperServer(home / f"server{one.number}", member=one) for home, one in zip(homes, members, strict=True)
+    ]
     try:
         for server in servers:
             server.launch()
@@ -64,13 +74,15 @@ class ZooKeeperServer:
         self._directory = directory
         self._users = users or {}
         self._member = member
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: subprocess.Popen[bytes] | Process | None = None
+        self._machine = None if member is None else member.machine
+        self._host = HOST if self._machine is None else self._machine.address
         (self.port,) = free_ports(1)
 
     @property
     def quorum(self) -> str:
         """The server's address."""
-        return f"{HOST}:{self.port}"
+        return f"{self._host}:{self.port}"
 
     def start(self) -> None:
         """Start, and return when it answers. Raises HBaseUnavailableError without Java or jars, UnavailableError."""
@@ -85,7 +97,7 @@ class ZooKeeperServer:
         settings, log = self._directory / "zoo.cfg", self._directory / "zookeeper.log"
         settings.write_text(
             f"tickTime={TICK_MS}\ndataDir={self._directory / 'data'}\nclientPort={self.port}\n"
-            f"clientPortAddress={HOST}\nadmin.enableServer=false\nmaxClientCnxns=0\n4lw.commands.whitelist=*\n"
+            f"clientPortAddress={self._host}\nadmin.enableServer=false\nmaxClientCnxns=0\n4lw.commands.whitelist=*\n"
         )
         home = default_home()
         command = [str(find_java()), f"-Xmx{HEAP_MB}m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
@@ -108,9 +120,12 @@ class ZooKeeperServer:
                 out.write("initLimit=10\nsyncLimit=5\n" + "".join(f"{line}\n" for line in self._member.servers))
         command += [f"org.apache.zookeeper.server.{main}", str(settings)]
         with log.open("ab") as output:
-            self._process = subprocess.Popen(
-                ended_with_parent(command, signal.SIGKILL), stdout=output, stderr=output, start_new_session=True
-            )
+            if self._machine is not None:
+                self._process = self._machine.start(command, stdout=output, stderr=output)
+            else:
+                self._process = subprocess.Popen(
+                    ended_with_parent(command, signal.SIGKILL), stdout=output, stderr=output, start_new_session=True
+                )
 
     def wait(self) -> None:
         """Return when it serves, with the others of its quorum. Raises UnavailableError."""
@@ -141,7 +156,8 @@ class ZooKeeperServer:
 
     def ask(self, word: str) -> str:
         """The answer to one of ZooKeeper's words of four letters. Raises OSError."""
-        with socket.create_connection((HOST, self.port), 1.0) as connection:
+        network: AbstractContextManager[None] = nullcontext() if self._machine is None else self._machine.network()
+        with network, socket.create_connection((self._host, self.port), 1.0) as connection:
             connection.sendall(word.encode())
             return connection.makefile(encoding="utf-8", errors="replace").read()
 
@@ -149,7 +165,8 @@ class ZooKeeperServer:
     def pid(self) -> int:
         """Of the process, which runs."""
         assert self._process is not None
-        return self._process.pid
+        (pid,) = self._process.pids if isinstance(self._process, Process) else [self._process.pid]
+        return pid
 
     @contextmanager
     def stopped(self) -> Iterator[None]:
