@@ -52,13 +52,15 @@ class MasterLink:
         self._stopped = stopped
         self._home = home
         self._leader: str | None = None
+        self._instance_id = ""
+        """That of the masters which answered, where ZooKeeper names it."""
 
     def find_leader(self) -> str:
         """Ask each master once for the leader's address; raises UnavailableError with the reason of each master, or the
         error of one that refuses.
         """
         reasons, refusal = list[str](), None
-        for candidate in self._finder.candidates(self._quorum, LEADER_TIMEOUT_MS):
+        for candidate in self._finder.candidates(self._quorum, LEADER_TIMEOUT_MS, self._instance_id):
             pool = self._pool.of_instance(candidate.instance_id) if candidate.instance_id else self._pool
             try:
                 self._leader = pool.master(candidate.address, LEADER_TIMEOUT_MS).leader()
@@ -67,6 +69,7 @@ class MasterLink:
             except PermanentError as error:  # the process may have the address of a master that moved
                 refusal = refusal or error
             else:
+                self._instance_id = candidate.instance_id
                 return self._leader
         if refusal is not None:
             raise refusal

@@ -17,7 +17,7 @@ from bookkeeper.clock import Clock
 from bookkeeper.coordination.zookeeper.layout import MASTERS
 from bookkeeper.coordination.zookeeper.masters_node import PublicMasters, masters_of
 from bookkeeper.coordination.zookeeper.url import SCHEME, ZooKeeperUrl, parse_url
-from bookkeeper.errors import InvalidInputError, UnavailableError
+from bookkeeper.errors import InvalidInputError, OtherInstanceError, UnavailableError
 from bookkeeper.rpc.address import Address, format_quorum, parse_quorum
 
 READ_LIMIT_MS = 5_000
@@ -73,6 +73,7 @@ class Known(Struct, frozen=True):
 
     number: int = 0
     read_ns: int = 0
+    instance_id: str = ""
     candidates: tuple[Candidate, ...] = ()
     problem: str = ""
 
@@ -95,12 +96,14 @@ class MasterFinder:
         self._roots: dict[ZooKeeperUrl, Root] = {}
         self._lock = threading.Lock()
 
-    def candidates(self, quorum: str, limit_ms: int) -> Iterator[Candidate]:
+    def candidates(self, quorum: str, limit_ms: int, instance_id: str = "") -> Iterator[Candidate]:
         """The candidates to ask, one after the other, until one of them answers: those that are known, and then, when
-        the caller goes on, the others of a new read.
+        the caller goes on, the others of a new read. ``instance_id``: the instance that is wanted; "" = any. A list of
+        addresses does not say whose they are.
 
         A read waits ``limit_ms`` for a connection and as long for an answer, at most :data:`READ_LIMIT_MS` each. Raises
-        InvalidInputError for a malformed quorum, and UnavailableError when ZooKeeper does not say where masters are.
+        InvalidInputError for a malformed quorum, UnavailableError when ZooKeeper does not say where masters are, and
+        OtherInstanceError when it names those of another instance.
         """
         where = parse_masters(quorum)
         if not isinstance(where, ZooKeeperUrl):
@@ -109,10 +112,16 @@ class MasterFinder:
         with self._lock:
             root = self._roots.setdefault(where, Root())
         known = root.known
-        yield from known.candidates
+        if instance_id in ("", known.instance_id):
+            yield from known.candidates
         newer = self._read_again(where, root, known, min(limit_ms, READ_LIMIT_MS))
         if newer.problem:
             raise UnavailableError(newer.problem)
+        if instance_id not in ("", newer.instance_id):
+            raise OtherInstanceError(
+                f"{where} is the root of instance {newer.instance_id}, and the caller wants {instance_id}: correct the "
+                "root; if the peer was created again, delete the cluster and define it again"
+            )
         for candidate in newer.candidates:
             if candidate not in known.candidates:
                 yield candidate
@@ -134,6 +143,7 @@ class MasterFinder:
         try:
             found = self._read(where, limit_ms)
         except UnavailableError as error:
-            return Known(known.number + 1, self._clock.boot_ns(), known.candidates, error.message)
+            now_ns = self._clock.boot_ns()
+            return Known(known.number + 1, now_ns, known.instance_id, known.candidates, error.message)
         candidates = tuple(Candidate(address, found.instance_id) for address in found.masters)
-        return Known(known.number + 1, self._clock.boot_ns(), candidates)
+        return Known(known.number + 1, self._clock.boot_ns(), found.instance_id, candidates)

@@ -287,7 +287,7 @@ class BookkeeperSession(Struct):
     def _leader(self, timeout_ms: int) -> str:
         problems, kind = list[str](), UnavailableError
         refusal: PermanentError | None = None
-        for candidate in self.finder.candidates(self.peer.quorum, timeout_ms):
+        for candidate in self.finder.candidates(self.peer.quorum, timeout_ms, self.peer.instance_id):
             try:
                 return self.pool.master(candidate.address, timeout_ms).leader()
             except PermanentError as error:  # the process may have the address of a master that moved

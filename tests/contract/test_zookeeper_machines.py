@@ -12,10 +12,16 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from unittest import mock
 
 import pytest
+from kazoo.client import KazooClient
 
+from bookkeeper.coordination.masters import read_masters
+from bookkeeper.coordination.zookeeper.url import parse_url
+from bookkeeper.errors import UnavailableError
 from tests.support.coordination_process import RENEW_MS, CoordinationProcess
+from tests.support.faults import fault
 from tests.support.hbase import HBaseUnavailableError
 from tests.support.machines import Machine, Machines, why_no_machines
 from tests.support.tservers import wait_until
@@ -153,3 +159,33 @@ def test_without_its_rule_a_process_that_is_cut_off_from_its_server_loses_its_le
     broken = pytest.raises(AssertionError, match="the session lost its lease")
     with new_topology(tmp_path, "zookeeper-waits-for-its-server") as topology, broken:
         test_the_process_is_cut_off_from_its_server(topology, "from it")
+
+
+def a_machine_without_power_hides_no_other(topology: Topology) -> None:
+    """Somebody outside asks for the masters of the cluster; the first server that he tries is on that machine."""
+    lost = next(server for server in topology.servers if server.mode == "follower")
+    others = [server for server in topology.servers if server is not lost]
+    root = parse_url(f"zk://{','.join(server.quorum for server in (lost, *others))}/west")
+    with topology.client.network():  # the threads of a client are there, too
+        client = KazooClient(others[0].quorum)
+        client.start()
+        client.create("/west/masters", b'{"instance_id": "i-west", "masters": ["h:1"]}')
+        client.stop()
+        client.close()
+        topology.machines.pull(topology.of(lost))
+        with mock.patch("kazoo.protocol.connection.random.shuffle"):
+            try:
+                found = read_masters(root, 2_000)
+            except UnavailableError as error:
+                raise AssertionError(f"a machine without power hides the others: {error}") from error
+    assert found.masters == ("h:1",)
+
+
+def test_a_machine_without_power_hides_no_other(topology: Topology) -> None:
+    a_machine_without_power_hides_no_other(topology)
+
+
+def test_without_its_rule_a_machine_without_power_hides_the_others(topology: Topology) -> None:
+    broken = pytest.raises(AssertionError, match="a machine without power hides the others")
+    with fault("zookeeper-strangers-wait"), broken:
+        a_machine_without_power_hides_no_other(topology)

@@ -18,9 +18,9 @@ from bookkeeper.config.setting import NAME_PATTERN
 from bookkeeper.errors import InvalidInputError
 from bookkeeper.rpc.address import parse_address
 
-CONTENT_BYTES_MAX = 16_384
-MASTERS_MAX = 64
-"""A cluster has as many masters as hosts; with more, a reader would connect to addresses for minutes."""
+CONTENT_BYTES_MAX = 4_096
+MASTERS_MAX = 8
+"""A reader needs one of them, and asks one after the other: a node with very many would keep it for minutes."""
 
 
 class PublicMasters(Struct, frozen=True):

@@ -87,15 +87,20 @@ class PeerMasters:
         NotAdmittedError when it requires another secret or does not prove its own, UnavailableError when no master of
         it answers, IncompatibleError when another service answers, or one without the identity of a cluster.
         """
+        return self._contacted(quorum, "")
+
+    def _contacted(self, quorum: str, instance_id: str) -> PeerIdentity:
         system, rest = split_quorum(quorum)
         if system != BUILT_IN:
             return refuse_self(self._identify(system, rest, may_prepare=False), self._own_instance_id)
-        return self._contact(rest, is_new=False)
+        return self._contact(rest, instance_id)
 
-    def _contact(self, quorum: str, *, is_new: bool) -> PeerIdentity:
-        """``is_new``: no connection is used that may have proved a secret which is gone."""
+    def _contact(self, quorum: str, instance_id: str = "", *, is_new: bool = False) -> PeerIdentity:
+        """``instance_id``: that of the peer, if it is defined. ``is_new``: no connection is used that may have proved a
+        secret which is gone.
+        """
         problems, refusal = list[str](), None
-        for candidate in self._finder.candidates(quorum, CONTACT_TIMEOUT_MS):
+        for candidate in self._finder.candidates(quorum, CONTACT_TIMEOUT_MS, instance_id):
             pool = self._pool.of_instance(candidate.instance_id) if candidate.instance_id else self._pool
             if is_new:
                 pool.disconnect(candidate.address)
@@ -119,7 +124,7 @@ class PeerMasters:
 
     def contact_as(self, alias: str, quorum: str, instance_id: str) -> PeerIdentity:
         """:meth:`contact`; raises RefusedError when another instance than the defined one answers (rule R23)."""
-        found = self.contact(quorum)
+        found = self._contacted(quorum, instance_id)
         if found.instance_id != instance_id:
             raise RefusedError(
                 f"cluster {alias} was defined as instance {instance_id}, and {found.instance_id} ({found.name}) "

@@ -150,6 +150,13 @@ ZOOKEEPER: dict[str, Switch] = {
         """,
         breaks="a peer whose masters have other addresses gets nothing until an operator defines it again",
     ),
+    "zookeeper-masters-of-anybody": Switch(
+        "bookkeeper.coordination.masters",
+        "MasterFinder.candidates",
+        old='if instance_id not in ("", newer.instance_id):',
+        new="if False:",
+        breaks="R23: an attacker who writes the root of a peer lets a process ask ever more clusters in its place",
+    ),
     "zookeeper-masters-read-by-each": Switch(
         "bookkeeper.coordination.masters",
         "MasterFinder._read_again",
@@ -163,6 +170,13 @@ ZOOKEEPER: dict[str, Switch] = {
         old="is_public=True",
         new="is_public=False",
         breaks="clients and peers can't find a cluster whose root belongs to a user",
+    ),
+    "zookeeper-strangers-wait": Switch(
+        _ENSEMBLE,
+        "read_public",
+        old="limit_ms // (1 + len(servers))",
+        new="limit_ms",
+        breaks="a peer is not found while one machine with a ZooKeeper of it has no power",
     ),
     "zookeeper-strangers-without-bound": Switch(
         _ENSEMBLE,

@@ -10,10 +10,11 @@ import pytest
 from bookkeeper.coordination.masters import READ_AGAIN_MS, READ_LIMIT_MS, MasterFinder, normal_quorum, parse_masters
 from bookkeeper.coordination.zookeeper.masters_node import MASTERS_MAX, PublicMasters, content_of, masters_of
 from bookkeeper.coordination.zookeeper.url import ZooKeeperUrl
-from bookkeeper.errors import InvalidInputError, UnavailableError
+from bookkeeper.errors import InvalidInputError, OtherInstanceError, UnavailableError
 from bookkeeper.rpc.address import Address
 from tests.support.faults import fault
 from tests.support.jumping_clock import TestClock
+from tests.support.must_raise import must_raise
 
 ROOT = "zk://z1:2181,z2:2181/a/east"
 
@@ -34,8 +35,8 @@ class Roots:
         return PublicMasters("i-east", answer)
 
 
-def asked(finder: MasterFinder, quorum: str = ROOT, limit_ms: int = 2_000) -> list[str]:
-    return [one.address for one in finder.candidates(quorum, limit_ms)]
+def asked(finder: MasterFinder, limit_ms: int = 2_000, instance_id: str = "") -> list[str]:
+    return [one.address for one in finder.candidates(ROOT, limit_ms, instance_id)]
 
 
 def test_a_quorum_names_masters_or_a_root() -> None:
@@ -97,6 +98,28 @@ def test_a_read_takes_no_longer_than_its_caller_has() -> None:
     assert roots.limits_ms == [300, READ_LIMIT_MS]
 
 
+def a_root_of_another_instance_names_nobody() -> None:
+    """R23: the root belongs to another cluster now, or an attacker writes it."""
+    clock, roots = TestClock(), Roots(("h:1",))
+    finder = MasterFinder(clock, roots.read)
+    for _ in range(2):
+        with must_raise(
+            OtherInstanceError, "R23: masters of another instance are asked", match="is the root of instance"
+        ):
+            asked(finder, instance_id="i-north")
+    assert asked(finder, instance_id="i-east") == ["h:1"]
+    assert len(roots.limits_ms) == 1
+
+
+def test_r23_a_root_of_another_instance_names_nobody() -> None:
+    a_root_of_another_instance_names_nobody()
+
+
+def test_without_r23_masters_of_another_instance_are_asked() -> None:
+    with fault("zookeeper-masters-of-anybody"), pytest.raises(AssertionError, match="of another instance are asked"):
+        a_root_of_another_instance_names_nobody()
+
+
 def many_streams_read_once() -> None:
     """All streams of a peer miss its masters at once."""
     begun, go_on = threading.Event(), threading.Event()
@@ -109,7 +132,7 @@ def many_streams_read_once() -> None:
 
     finder = MasterFinder(TestClock(), read)
     with ThreadPoolExecutor(8) as threads:
-        found = [threads.submit(asked, finder, ROOT, 60_000) for _ in range(8)]
+        found = [threads.submit(asked, finder, 60_000) for _ in range(8)]
         assert begun.wait(60)
         go_on.set()
         assert [one.result() for one in found] == [["h:1"]] * 8
