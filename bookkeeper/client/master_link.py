@@ -60,16 +60,16 @@ class MasterLink:
         error of one that refuses.
         """
         reasons, refusal = list[str](), None
-        for candidate in self._finder.candidates(self._quorum, LEADER_TIMEOUT_MS, self._instance_id):
-            pool = self._pool.of_instance(candidate.instance_id) if candidate.instance_id else self._pool
+        for master in self._finder.addresses(self._quorum, LEADER_TIMEOUT_MS, self._instance_id):
+            pool = self._pool.of_instance(master.instance_id) if master.instance_id else self._pool
             try:
-                self._leader = pool.master(candidate.address, LEADER_TIMEOUT_MS).leader()
+                self._leader = pool.master(master.address, LEADER_TIMEOUT_MS).leader()
             except TransientError as error:
                 reasons.append(error.message)
             except PermanentError as error:  # the process may have the address of a master that moved
                 refusal = refusal or error
             else:
-                self._instance_id = candidate.instance_id
+                self._instance_id = master.instance_id
                 return self._leader
         if refusal is not None:
             raise refusal

@@ -27,7 +27,7 @@ READ_AGAIN_MS = 1_000
 """Least time between two reads of a root: when a cluster is away, each of its streams asks for it."""
 
 
-class Candidate(Struct, frozen=True):
+class MasterAddress(Struct, frozen=True):
     """The address of a process that should be a master, of this instance; "" = the quorum does not say which."""
 
     address: str
@@ -66,22 +66,22 @@ def read_masters(url: ZooKeeperUrl, limit_ms: int) -> PublicMasters:
         ) from error
 
 
-class Known(Struct, frozen=True):
+class LastRead(Struct, frozen=True):
     """What the last read of a root found, at this time of the boot clock. ``number`` 0 = nothing was read;
-    ``problem``: why that read found nothing, the candidates are those of an earlier one then.
+    ``problem``: why that read found nothing; the addresses are those of an earlier one then.
     """
 
     number: int = 0
     read_ns: int = 0
     instance_id: str = ""
-    candidates: tuple[Candidate, ...] = ()
+    addresses: tuple[MasterAddress, ...] = ()
     problem: str = ""
 
 
 class Root(Struct):
     """A root in ZooKeeper. Threads that need a new read take turns."""
 
-    known: Known = Known()
+    last: LastRead = LastRead()
     turn: threading.Lock = field(default_factory=threading.Lock)
 
 
@@ -96,9 +96,9 @@ class MasterFinder:
         self._roots: dict[ZooKeeperUrl, Root] = {}
         self._lock = threading.Lock()
 
-    def candidates(self, quorum: str, limit_ms: int, instance_id: str = "") -> Iterator[Candidate]:
-        """The candidates to ask, one after the other, until one of them answers: those that are known, and then, when
-        the caller goes on, the others of a new read. ``instance_id``: the instance that is wanted; "" = any. A list of
+    def addresses(self, quorum: str, limit_ms: int, instance_id: str = "") -> Iterator[MasterAddress]:
+        """The addresses to ask, one after the other, until one of them answers: those of the last read, and then, when
+        the caller goes on, the others of a new one. ``instance_id``: the instance that is wanted; "" = any. A list of
         addresses does not say whose they are.
 
         A read waits ``limit_ms`` for a connection and as long for an answer, at most :data:`READ_LIMIT_MS` each. Raises
@@ -107,14 +107,14 @@ class MasterFinder:
         """
         where = parse_masters(quorum)
         if not isinstance(where, ZooKeeperUrl):
-            yield from (Candidate(str(address)) for address in where)
+            yield from (MasterAddress(str(address)) for address in where)
             return
         with self._lock:
             root = self._roots.setdefault(where, Root())
-        known = root.known
-        if instance_id in ("", known.instance_id):
-            yield from known.candidates
-        newer = self._read_again(where, root, known, min(limit_ms, READ_LIMIT_MS))
+        last = root.last
+        if instance_id in ("", last.instance_id):
+            yield from last.addresses
+        newer = self._read_again(where, root, last, min(limit_ms, READ_LIMIT_MS))
         if newer.problem:
             raise UnavailableError(newer.problem)
         if instance_id not in ("", newer.instance_id):
@@ -122,28 +122,28 @@ class MasterFinder:
                 f"{where} is the root of instance {newer.instance_id}, and the caller wants {instance_id}: correct the "
                 "root; if the peer was created again, delete the cluster and define it again"
             )
-        for candidate in newer.candidates:
-            if candidate not in known.candidates:
-                yield candidate
+        for master in newer.addresses:
+            if master not in last.addresses:
+                yield master
 
-    def _read_again(self, where: ZooKeeperUrl, root: Root, known: Known, limit_ms: int) -> Known:
-        """What is known behind ``known``: by another thread's read, or this one's, unless the last one is young."""
+    def _read_again(self, where: ZooKeeperUrl, root: Root, last: LastRead, limit_ms: int) -> LastRead:
+        """What is known behind ``last``: by another thread's read, or this one's, unless the last one is young."""
         if not root.turn.acquire(timeout=limit_ms / 1000):
             raise UnavailableError(f"{where} does not answer yet where the masters of that cluster are")
         try:
-            age_ns = self._clock.boot_ns() - root.known.read_ns
-            is_young = root.known.number > 0 and age_ns < READ_AGAIN_MS * 1_000_000
-            if root.known.number == known.number and not is_young:
-                root.known = self._read_now(where, known, limit_ms)
-            return root.known
+            age_ns = self._clock.boot_ns() - root.last.read_ns
+            is_young = root.last.number > 0 and age_ns < READ_AGAIN_MS * 1_000_000
+            if root.last.number == last.number and not is_young:
+                root.last = self._read_now(where, last, limit_ms)
+            return root.last
         finally:
             root.turn.release()
 
-    def _read_now(self, where: ZooKeeperUrl, known: Known, limit_ms: int) -> Known:
+    def _read_now(self, where: ZooKeeperUrl, last: LastRead, limit_ms: int) -> LastRead:
         try:
             found = self._read(where, limit_ms)
         except UnavailableError as error:
             now_ns = self._clock.boot_ns()
-            return Known(known.number + 1, now_ns, known.instance_id, known.candidates, error.message)
-        candidates = tuple(Candidate(address, found.instance_id) for address in found.masters)
-        return Known(known.number + 1, self._clock.boot_ns(), found.instance_id, candidates)
+            return LastRead(last.number + 1, now_ns, last.instance_id, last.addresses, error.message)
+        addresses = tuple(MasterAddress(address, found.instance_id) for address in found.masters)
+        return LastRead(last.number + 1, self._clock.boot_ns(), found.instance_id, addresses)

@@ -287,13 +287,13 @@ class BookkeeperSession(Struct):
     def _leader(self, timeout_ms: int) -> str:
         problems, kind = list[str](), UnavailableError
         refusal: PermanentError | None = None
-        for candidate in self.finder.candidates(self.peer.quorum, timeout_ms, self.peer.instance_id):
+        for master in self.finder.addresses(self.peer.quorum, timeout_ms, self.peer.instance_id):
             try:
-                return self.pool.master(candidate.address, timeout_ms).leader()
+                return self.pool.master(master.address, timeout_ms).leader()
             except PermanentError as error:  # the process may have the address of a master that moved
                 refusal = refusal or error
             except TransientError as error:
-                problems.append(f"{candidate.address}: {error.message}")
+                problems.append(f"{master.address}: {error.message}")
                 kind = NoAnswerError if isinstance(error, NoAnswerError) else kind
         if refusal is not None:
             raise refusal

@@ -187,5 +187,5 @@ def test_a_machine_without_power_hides_no_other(topology: Topology) -> None:
 
 def test_without_its_rule_a_machine_without_power_hides_the_others(topology: Topology) -> None:
     broken = pytest.raises(AssertionError, match="a machine without power hides the others")
-    with fault("zookeeper-strangers-wait"), broken:
+    with fault("zookeeper-untrusted-wait"), broken:
         a_machine_without_power_hides_no_other(topology)

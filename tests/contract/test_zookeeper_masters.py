@@ -286,8 +286,8 @@ LAWS: dict[str, tuple[Callable[[Place], None], str]] = {
         a_definition_finds_the_cluster_of_its_secret,
         "R23: another cluster than that of the secret is the peer",
     ),
-    "zookeeper-strangers-without-bound": (a_false_server_fills_no_memory, "a false server fills the memory"),
-    "zookeeper-strangers-stay": (a_false_server_keeps_no_thread, "a false server keeps a thread for ever"),
+    "zookeeper-untrusted-without-bound": (a_false_server_fills_no_memory, "a false server fills the memory"),
+    "zookeeper-untrusted-stay": (a_false_server_keeps_no_thread, "a false server keeps a thread for ever"),
 }
 
 
@@ -296,7 +296,7 @@ def test_a_law_of_the_public_node_holds(place: Place, law: Callable[[Place], Non
     law(place)
 
 
-SLOW = {"zookeeper-masters-read-once", "zookeeper-strangers-stay"}
+SLOW = {"zookeeper-masters-read-once", "zookeeper-untrusted-stay"}
 """Those wait until they are sure that nothing comes."""
 
 
@@ -398,11 +398,11 @@ def test_masters_that_are_known_are_asked_without_zookeeper(place: Place) -> Non
     settings = place.cluster("east")
     finder = MasterFinder(SystemClock())
     with LocalMaster(settings) as master:
-        found = finder.candidates(settings.coordination.url, LIMIT_MS)
+        found = finder.addresses(settings.coordination.url, LIMIT_MS)
         assert next(found).address == master.address
         threading.Event().wait(READ_AGAIN_MS / 1000)
         with place.server.stopped():
-            again = finder.candidates(settings.coordination.url, LIMIT_MS)
+            again = finder.addresses(settings.coordination.url, LIMIT_MS)
             assert next(again).address == master.address
             with pytest.raises(UnavailableError, match="no server of"):
                 next(again)

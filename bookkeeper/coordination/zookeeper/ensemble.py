@@ -51,7 +51,7 @@ CONNECT_MS = 10_000
 
 LOOK_S = 0.02
 
-STRANGER_BYTES_MAX = 65_536
+UNTRUSTED_BYTES_MAX = 65_536
 """Bytes of all answers of a server of another cluster; a few addresses have less than a kilobyte."""
 
 ANY = -1
@@ -394,10 +394,10 @@ def acl_of(client: KazooClient, is_public: bool) -> list[Any] | None:
     return [*client.default_acl, *READ_ACL_UNSAFE] if is_public and client.default_acl else None
 
 
-class Stranger(socket.socket):
+class UntrustedSocket(socket.socket):
     """A connection to a server that may be anybody's: it takes no more than an honest answer has."""
 
-    left_bytes = STRANGER_BYTES_MAX
+    left_bytes = UNTRUSTED_BYTES_MAX
 
     def recv(self, size: int, flags: int = 0) -> bytes:
         """See :meth:`socket.socket.recv`. Raises OSError when the server sends more."""
@@ -408,21 +408,21 @@ class Stranger(socket.socket):
         return received
 
 
-class StrangerHandler(SequentialThreadingHandler):  # type: ignore[misc]
+class UntrustedHandler(SequentialThreadingHandler):  # type: ignore[misc]
     """Kazoo's handler, for servers that may be anybody's. Without the bound a server could fill this process's memory;
     without :meth:`cut` it could keep a thread for ever, because it chooses how long kazoo waits for it.
     """
 
     def __init__(self) -> None:
         super().__init__()
-        self._connections: list[Stranger] = []
+        self._connections: list[UntrustedSocket] = []
         self._is_over = False
 
-    def create_connection(self, *arguments: Any, **named: Any) -> Stranger:
+    def create_connection(self, *arguments: Any, **named: Any) -> UntrustedSocket:
         """A connection. Raises OSError, also when all is over."""
         made = super().create_connection(*arguments, **named)
         timeout_s = made.gettimeout()
-        connection = Stranger(fileno=made.detach())
+        connection = UntrustedSocket(fileno=made.detach())
         connection.settimeout(timeout_s)
         self._connections.append(connection)
         if self._is_over:
@@ -454,7 +454,7 @@ def read_public(url: ZooKeeperUrl, part: str, limit_ms: int) -> bytes:
     """The content of a node below a root of any cluster, as everybody may read it, by a connection that ends with this
     call. It waits ``limit_ms`` for the connection, and as long for an answer. Raises UnavailableError.
     """
-    handler, servers = StrangerHandler(), url.servers.split(",")
+    handler, servers = UntrustedHandler(), url.servers.split(",")
     client = new_client(Access(url), limit_ms // (1 + len(servers)), handler)  # servers that are gone may come first
     limit_s = limit_ms / 1000
     try:
@@ -500,7 +500,7 @@ def missing(url: ZooKeeperUrl, part: str, has_root: bool) -> UnavailableError:
     )
 
 
-def end(client: KazooClient, handler: StrangerHandler) -> None:
+def end(client: KazooClient, handler: UntrustedHandler) -> None:
     """End a client. It says no goodbye: kazoo would wait for the answer as long as the server chose."""
     handler.cut()
     close(client)

@@ -100,18 +100,18 @@ class PeerMasters:
         secret which is gone.
         """
         problems, refusal = list[str](), None
-        for candidate in self._finder.candidates(quorum, CONTACT_TIMEOUT_MS, instance_id):
-            pool = self._pool.of_instance(candidate.instance_id) if candidate.instance_id else self._pool
+        for master in self._finder.addresses(quorum, CONTACT_TIMEOUT_MS, instance_id):
+            pool = self._pool.of_instance(master.instance_id) if master.instance_id else self._pool
             if is_new:
-                pool.disconnect(candidate.address)
+                pool.disconnect(master.address)
             try:
-                leader = pool.master(candidate.address, CONTACT_TIMEOUT_MS).leader()
+                leader = pool.master(master.address, CONTACT_TIMEOUT_MS).leader()
                 hello = pool.peer_hello(leader)
             except TransientError as error:
                 problems.append(error.message)
                 continue
             except PermanentError as error:  # the process may have the address of a master that moved
-                refuse_own_refusal(error, candidate.address, self._own_instance_id)
+                refuse_own_refusal(error, master.address, self._own_instance_id)
                 refusal = refusal or error
                 continue
             if hello.role != "master":

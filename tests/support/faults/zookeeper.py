@@ -141,18 +141,18 @@ ZOOKEEPER: dict[str, Switch] = {
     ),
     "zookeeper-masters-read-once": Switch(
         "bookkeeper.coordination.masters",
-        "MasterFinder.candidates",
-        old="yield from known.candidates",
+        "MasterFinder.addresses",
+        old="yield from last.addresses",
         new="""
-        yield from known.candidates
-        if known.candidates:
+        yield from last.addresses
+        if last.addresses:
             return
         """,
         breaks="a peer whose masters have other addresses gets nothing until an operator defines it again",
     ),
     "zookeeper-masters-of-anybody": Switch(
         "bookkeeper.coordination.masters",
-        "MasterFinder.candidates",
+        "MasterFinder.addresses",
         old='if instance_id not in ("", newer.instance_id):',
         new="if False:",
         breaks="R23: an attacker who writes the root of a peer lets a process ask ever more clusters in its place",
@@ -160,7 +160,7 @@ ZOOKEEPER: dict[str, Switch] = {
     "zookeeper-masters-read-by-each": Switch(
         "bookkeeper.coordination.masters",
         "MasterFinder._read_again",
-        old="if root.known.number == known.number and not is_young:",
+        old="if root.last.number == last.number and not is_young:",
         new="if True:",
         breaks="each stream of a peer that is away connects to the ZooKeeper of that peer",
     ),
@@ -171,23 +171,23 @@ ZOOKEEPER: dict[str, Switch] = {
         new="is_public=False",
         breaks="clients and peers can't find a cluster whose root belongs to a user",
     ),
-    "zookeeper-strangers-wait": Switch(
+    "zookeeper-untrusted-wait": Switch(
         _ENSEMBLE,
         "read_public",
         old="limit_ms // (1 + len(servers))",
         new="limit_ms",
         breaks="a peer is not found while one machine with a ZooKeeper of it has no power",
     ),
-    "zookeeper-strangers-without-bound": Switch(
+    "zookeeper-untrusted-without-bound": Switch(
         _ENSEMBLE,
-        "Stranger.recv",
+        "UntrustedSocket.recv",
         old="received = super().recv(min(size, self.left_bytes), flags)",
         new="received = socket.socket.recv(self, size, flags)",
         breaks="a false ZooKeeper of a peer fills the memory of a process",
     ),
-    "zookeeper-strangers-stay": Switch(
+    "zookeeper-untrusted-stay": Switch(
         _ENSEMBLE,
-        "StrangerHandler.cut",
+        "UntrustedHandler.cut",
         old="for connection in self._connections:",
         new="for connection in ():",
         breaks="a false ZooKeeper of a peer keeps a thread for each question",

@@ -36,7 +36,7 @@ class Roots:
 
 
 def asked(finder: MasterFinder, limit_ms: int = 2_000, instance_id: str = "") -> list[str]:
-    return [one.address for one in finder.candidates(ROOT, limit_ms, instance_id)]
+    return [one.address for one in finder.addresses(ROOT, limit_ms, instance_id)]
 
 
 def test_a_quorum_names_masters_or_a_root() -> None:
@@ -56,18 +56,18 @@ def test_a_quorum_names_masters_or_a_root() -> None:
 def test_a_list_is_asked_as_it_is() -> None:
     roots = Roots(("h:9",))
     finder = MasterFinder(TestClock(), roots.read)
-    assert [(one.address, one.instance_id) for one in finder.candidates("h:1,g:2", 100)] == [("h:1", ""), ("g:2", "")]
+    assert [(one.address, one.instance_id) for one in finder.addresses("h:1,g:2", 100)] == [("h:1", ""), ("g:2", "")]
     assert roots.limits_ms == []
 
 
 def test_a_root_is_read_when_no_known_master_answers_and_no_more_often() -> None:
     clock, roots = TestClock(), Roots(("h:1", "h:2"), ("h:2", "h:3"))
     finder = MasterFinder(clock, roots.read)
-    assert next(finder.candidates(ROOT, 100)).instance_id == "i-east"
-    assert next(finder.candidates(ROOT, 100)).address == "h:1"
+    assert next(finder.addresses(ROOT, 100)).instance_id == "i-east"
+    assert next(finder.addresses(ROOT, 100)).address == "h:1"
     assert asked(finder) == ["h:1", "h:2"], "a read of this second is read again"
     clock.jump(READ_AGAIN_MS)
-    assert next(finder.candidates(ROOT, 100)).address == "h:1"
+    assert next(finder.addresses(ROOT, 100)).address == "h:1"
     assert len(roots.limits_ms) == 1
     assert asked(finder) == ["h:1", "h:2", "h:3"]
     assert asked(finder) == ["h:2", "h:3"]
@@ -80,10 +80,10 @@ def test_a_read_that_fails_keeps_what_is_known_and_is_no_reason_to_ask_often() -
     assert asked(finder) == ["h:1"]
     clock.jump(READ_AGAIN_MS)
     for _ in range(3):
-        candidates = finder.candidates(ROOT, 100)
-        assert next(candidates).address == "h:1"
+        found = finder.addresses(ROOT, 100)
+        assert next(found).address == "h:1"
         with pytest.raises(UnavailableError, match="no server answers"):
-            next(candidates)
+            next(found)
     assert len(roots.limits_ms) == 2
     clock.jump(READ_AGAIN_MS)
     assert asked(finder) == ["h:1", "h:2"]
