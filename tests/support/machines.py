@@ -125,14 +125,14 @@ class Process(subprocess.Popen[str]):
 class Holder:
     """A process that holds namespaces: the first process in them, or the one that ``unshare`` has started."""
 
-    def __init__(self, command: Sequence[str], says: str = "ready\n") -> None:
-        """Raises OSError when it does not say that it is ready."""
+    def __init__(self, command: Sequence[str]) -> None:
+        """The command says that it is ready. Raises OSError when it does not."""
         self._descriptor: int | None = None
         self._outer = subprocess.Popen(
             ended_with_parent(command, signal.SIGKILL), stdout=subprocess.PIPE, text=True, env=_environment()
         )
         assert self._outer.stdout is not None
-        if self._outer.stdout.readline() != says:
+        if self._outer.stdout.readline() != "ready\n":
             self.end()
             raise OSError(f"{' '.join(command[:3])} failed with {self._outer.returncode}: see the lines above")
         outer = self._outer.pid
