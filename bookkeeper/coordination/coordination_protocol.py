@@ -129,6 +129,11 @@ class Coordination(Protocol):
     def generation(self) -> int:
         """Counts every change of the tree; equal generations mean equal trees."""
 
+    def settled_generation(self) -> int:
+        """The generation, with every change that was made before this call. :meth:`generation` may miss one that
+        another process made, where a server lags behind the others and does not know it. Raises LeaseLostError.
+        """
+
     def number(self, name: str) -> int:
         """A number outside of the tree and its generation, which only rises; 0 at first."""
 

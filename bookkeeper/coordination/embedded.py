@@ -311,6 +311,10 @@ class EmbeddedCoordination:
         with self._store.reading() as db:
             return _generation(db)
 
+    def settled_generation(self) -> int:
+        """See the protocol: here, :meth:`generation` is."""
+        return self.generation()
+
     # ---- numbers
 
     def number(self, name: str) -> int:

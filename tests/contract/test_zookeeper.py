@@ -1,6 +1,6 @@
 """Where ZooKeeper breaks what a file and kernel locks give for free: each schedule is a law, red without its cure.
 
-A real server runs in one JVM. :data:`LAWS` has each law with the switch that takes its cure away. Rules: R14, R15, R23.
+A real server runs in one JVM. :data:`LAWS` has each law with the switch that takes its cure away. Rules: R6, R14, R15, R23.
 """
 
 from __future__ import annotations
@@ -28,7 +28,14 @@ from bookkeeper.coordination.zookeeper.ensemble import Change, Node
 from bookkeeper.coordination.zookeeper.url import parse_url
 from bookkeeper.coordination.zookeeper.zookeeper import ZooKeeperCoordination
 from bookkeeper.coordination.zookeeper.zookeeper_session import ZooKeeperSession
-from bookkeeper.errors import BookkeeperError, InvalidInputError, LeaseLostError, RefusedError, TransientError
+from bookkeeper.errors import (
+    BookkeeperError,
+    InvalidInputError,
+    LeaseLostError,
+    RefusedError,
+    TransientError,
+    UnavailableError,
+)
 from bookkeeper.standalone.fencing import Fence, overdue
 from bookkeeper.standalone.foreground import end_abandoned
 from tests.support.coordination_process import LEASE_MS, MARGIN_MS, SETTINGS, CoordinationProcess, new_root
@@ -215,6 +222,20 @@ def a_restored_root_gives_out_no_id_again(place: Place) -> None:
     assert store.open_session("tserver", "h:1").session_id != first.session_id, "an id came again"
 
 
+def a_tree_that_went_back_is_not_read(place: Place) -> None:
+    """S8, S9: the root was restored from a backup, and the process went on."""
+    store, writer = place.open(), place.open()
+    before = writer.put("/a", b"1")
+    assert store.get("/a") is not None
+    client = writer._zk._connection.client
+    client.delete(writer._zk.at("generation"))
+    client.create(writer._zk.at("generation"))
+    client.set(writer._zk.at("tree", "%2Fa"), b"0")
+    for look in (store.tree, store.generation, store.settled_generation, lambda: store.put("/b", b"2")):
+        with must_raise(UnavailableError, "an older tree was read", match=f"went back from generation {before} to 0"):
+            look()
+
+
 def another_root_is_refused(place: Place) -> None:
     """S8: the root is another one under the same name."""
     url, _, leases = place.root.split(" ")
@@ -397,6 +418,7 @@ LAWS: dict[str, tuple[Callable[[Place], None], str]] = {
     "zookeeper-waits-for-its-server": (a_dark_server_ends_no_session, "a server that went dark ended a session"),
     "zookeeper-session-in-two-steps": (a_session_comes_in_one_step, "a session was dead before it lived"),
     "zookeeper-bare-serials": (a_restored_root_gives_out_no_id_again, "an id came again"),
+    "zookeeper-tree-goes-back": (a_tree_that_went_back_is_not_read, "an older tree was read"),
     "zookeeper-any-root": (another_root_is_refused, "the root of another cluster was opened"),
     "zookeeper-dead-write": (a_dead_process_changes_nothing, "a process that counts as dead changed the tree"),
     "zookeeper-any-size": (a_large_value_is_refused_before_it_is_sent, "the value was sent"),

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
-from contextlib import closing
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, suppress
 from pathlib import Path
 
 import pytest
@@ -17,6 +17,7 @@ from bookkeeper.coordination.zookeeper.url import parse_url
 from bookkeeper.coordination.zookeeper.zookeeper import ZooKeeperCoordination, make_root
 from bookkeeper.errors import TransientError
 from tests.support.coordination_process import SETTINGS
+from tests.support.faults import fault
 from tests.support.hbase import HBaseUnavailableError
 from tests.support.tservers import wait_until
 from tests.support.zookeeper import ZooKeeperServer, three_servers
@@ -35,18 +36,25 @@ def servers(tmp_path: Path) -> Iterator[list[ZooKeeperServer]]:
         pytest.skip(f"NO ZOOKEEPER, so no quorum was tested: {error}")
 
 
+def new_root(servers: Sequence[ZooKeeperServer], directory: Path) -> Callable[..., ZooKeeperCoordination]:
+    """Makes a root; its store is then opened by a name, and the servers that it uses."""
+    made = parse_url(f"zk://{','.join(server.quorum for server in servers)}/west")
+    store_id = make_root(Access(made), SystemClock(), 3_000)
+
+    def opened(name: str, used: Sequence[ZooKeeperServer] = servers) -> ZooKeeperCoordination:
+        url = parse_url(f"zk://{','.join(server.quorum for server in used)}/west")
+        settings = replace(SETTINGS, url=str(url), store_id=store_id, session_lease_ms=LEASE_MS, session_renew_ms=500)
+        return ZooKeeperCoordination(
+            Access(url), settings, HostLeases(directory / name, LEASE_MS, SystemClock()), SystemClock()
+        )
+
+    return opened
+
+
 def test_the_end_of_one_server_ends_no_session_and_without_a_quorum_all_end_and_come_back(
     servers: list[ZooKeeperServer], tmp_path: Path
 ) -> None:
-    url = parse_url(f"zk://{','.join(server.quorum for server in servers)}/west")
-    store_id = make_root(Access(url), SystemClock(), 3_000)
-    settings = replace(SETTINGS, url=str(url), store_id=store_id, session_lease_ms=LEASE_MS, session_renew_ms=500)
-
-    def opened(name: str) -> ZooKeeperCoordination:
-        return ZooKeeperCoordination(
-            Access(url), settings, HostLeases(tmp_path / name, LEASE_MS, SystemClock()), SystemClock()
-        )
-
+    opened = new_root(servers, tmp_path)
     with closing(opened("one")) as one, closing(opened("two")) as two:
         sessions = [store.open_session("master", f"{name}:1") for store, name in ((one, "one"), (two, "two"))]
         leader = one.try_lead(sessions[0])
@@ -75,3 +83,45 @@ def test_the_end_of_one_server_ends_no_session_and_without_a_quorum_all_end_and_
         assert leader is not None
         assert again is not None
         assert again.epoch == leader.epoch + 1
+
+
+def no_change_is_missed_behind_a_server_that_lags(servers: Sequence[ZooKeeperServer], directory: Path) -> None:
+    """S9: the leading server is cut off from the others, which elect another one, and does not know it: it answers
+    reads, and a sync before them.
+    """
+    opened = new_root(servers, directory)
+    (lagging,) = (server for server in servers if server.mode == "leader")
+    assert lagging.followers is not None
+    with (
+        closing(opened("behind", [lagging])) as behind,
+        closing(opened("writer", [server for server in servers if server is not lagging])) as writer,
+    ):
+        writer.put("/a", b"1")
+        before = behind.settled_generation()
+        lagging.followers.abandon()
+        wait_until(lambda: writer.put("/a", b"2") > 0, "a write through the two others", 60)
+        assert (behind.generation(), lagging.mode) == (before, "leader"), "no server lags, and nothing is shown"
+        with suppress(TransientError):
+            found = behind.settled_generation()
+            assert found == writer.generation(), "a change that was made before is missed (R14)"
+        lagging.followers.restore()
+        wait_until(lambda: behind.settled_generation() == writer.generation(), "the server that lagged", 60)
+
+
+@pytest.fixture
+def patient(tmp_path: Path) -> Iterator[list[ZooKeeperServer]]:
+    """Servers whose leader can be left alone."""
+    try:
+        with three_servers(tmp_path / "zookeeper", can_be_left_alone=True) as found:
+            yield found
+    except HBaseUnavailableError as error:
+        pytest.skip(f"NO ZOOKEEPER, so no quorum was tested: {error}")
+
+
+def test_r14_no_change_is_missed_behind_a_server_that_lags(patient: list[ZooKeeperServer], tmp_path: Path) -> None:
+    no_change_is_missed_behind_a_server_that_lags(patient, tmp_path)
+
+
+def test_r14_without_a_write_before_it_a_change_is_missed(patient: list[ZooKeeperServer], tmp_path: Path) -> None:
+    with fault("zookeeper-generation-unsettled"), pytest.raises(AssertionError, match=r"a change .* is missed"):
+        no_change_is_missed_behind_a_server_that_lags(patient, tmp_path)

@@ -1,4 +1,6 @@
-"""A TCP proxy that misbehaves on command: drops its connections, lets them hang, goes dark, or loses answers."""
+"""A TCP proxy that misbehaves on command: drops connections, lets them hang, goes dark, loses answers, or tells one end
+alone that a connection is over.
+"""
 
 from __future__ import annotations
 
@@ -20,6 +22,7 @@ class TcpProxy:
         self._hanging = threading.Event()
         self._dark = threading.Event()
         self._losing = threading.Event()
+        self._abandoning = threading.Event()
         self._lock = threading.Lock()
 
     def __enter__(self) -> TcpProxy:
@@ -55,6 +58,21 @@ class TcpProxy:
         """Later connections work again."""
         self._dark.clear()
 
+    def abandon(self) -> None:
+        """End the callers' ends of all connections, now and later, and leave the server's ends open: it does not
+        notice.
+        """
+        self._abandoning.set()
+        with self._lock:
+            callers = self._open[::2]
+        for each in callers:
+            _shut(each)
+
+    def restore(self) -> None:
+        """Undo :meth:`abandon`: end the server's ends, too; later connections work."""
+        self._abandoning.clear()
+        self.drop()
+
     @property
     def connections(self) -> int:
         """How many are open."""
@@ -71,7 +89,14 @@ class TcpProxy:
                 client, _ = self._listener.accept()
             except OSError:
                 return  # closed
-            server = socket.create_connection(self._upstream)
+            if self._abandoning.is_set():
+                _shut(client)
+                continue
+            try:
+                server = socket.create_connection(self._upstream)
+            except OSError:
+                _shut(client)  # no server listens yet, or any more
+                continue
             with self._lock:
                 self.accepted += 1
                 self._open += [client, server]
@@ -91,8 +116,9 @@ class TcpProxy:
         except OSError:
             pass  # dropped: the other direction notices the same way
         finally:
-            _shut(source)
-            _shut(sink)
+            _shut(sink if is_answer else source)
+            if not self._abandoning.is_set():
+                _shut(source if is_answer else sink)
 
 
 def _shut(each: socket.socket) -> None:

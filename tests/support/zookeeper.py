@@ -8,7 +8,7 @@ import socket
 import subprocess
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple, Self
@@ -21,6 +21,7 @@ from bookkeeper.standalone.hbase.java import default_home, find_java, why_not_ru
 from bookkeeper.standalone.ports import HOST, free_ports
 from tests.support.hbase import HBaseUnavailableError
 from tests.support.machines import Machine, Process
+from tests.support.tcp_proxy import TcpProxy
 
 TICK_MS = 1_000
 HEAP_MB = 96
@@ -34,43 +35,64 @@ def state_of(task: Path) -> str:
 
 
 class Member(NamedTuple):
-    """One of several servers: its number, the lines of the settings that name all of them, and its machine; None: that
-    of the test.
+    """One of several servers: its number, the lines of the settings that name all of them, the ticks for which a leader
+    that hears nothing of its followers goes on, and its machine; None: that of the test.
     """
 
     number: int
     servers: Sequence[str]
+    sync_limit: int
     machine: Machine | None = None
 
 
 @contextmanager
-def three_servers(directory: Path, machines: Sequence[Machine] = ()) -> Iterator[list[ZooKeeperServer]]:
-    """Three servers that run and form a quorum, each on a machine of its own when ``machines`` has three. Raises
-    HBaseUnavailableError, UnavailableError.
+def three_servers(
+    directory: Path, machines: Sequence[Machine] = (), *, can_be_left_alone: bool = False
+) -> Iterator[list[ZooKeeperServer]]:
+    """Three servers that run and form a quorum, each on a machine of its own when ``machines`` has three.
+    ``can_be_left_alone``: the others reach the one that leads by its ``followers``, and it goes on for a minute without
+    them. Raises HBaseUnavailableError, UnavailableError.
     """
     ports, hosts = free_ports(6), [machine.address for machine in machines] or [HOST] * 3
-    lines = [f"server.{n}={hosts[n - 1]}:{ports[2 * n - 2]}:{ports[2 * n - 1]}" for n in (1, 2, 3)]
-    members = [Member(n, lines, machines[n - 1] if machines else None) for n in (1, 2, 3)]
-    homes = [directory if one.machine is None else one.machine.directory for one in members]
-    servers = [
-        ZooKeeperServer(home / f"server{one.number}", member=one) for home, one in zip(homes, members, strict=True)
-    ]
-    try:
-        for server in servers:
-            server.launch()
-        for server in servers:
-            server.wait()
+    with ExitStack() as stack:
+        ways = (TcpProxy(HOST, port) if can_be_left_alone else None for port in ports[:3])
+        proxies = [None if proxy is None else stack.enter_context(proxy) for proxy in ways]
+
+        def line(number: int, seen_by: int) -> str:
+            proxy = proxies[number - 1]
+            port = ports[number - 1] if number == seen_by or proxy is None else proxy.port
+            return f"server.{number}={hosts[number - 1]}:{port}:{ports[number + 2]}"
+
+        def server(own: int) -> ZooKeeperServer:
+            machine = machines[own - 1] if machines else None
+            home = directory if machine is None else machine.directory
+            lines = [line(number, own) for number in (1, 2, 3)]
+            member = Member(own, lines, 60 if can_be_left_alone else 5, machine)
+            return ZooKeeperServer(home / f"server{own}", member=member, followers=proxies[own - 1])
+
+        servers = [server(own) for own in (1, 2, 3)]
+        for one in servers:
+            stack.callback(one.kill9)
+            one.launch()
+        for one in servers:
+            one.wait()
         yield servers
-    finally:
-        for server in servers:
-            server.kill9()
 
 
 class ZooKeeperServer:
     """One server over a directory, at the same port after each start. Not safe for use by several threads at once."""
 
-    def __init__(self, directory: Path, users: Mapping[str, str] | None = None, member: Member | None = None) -> None:
-        """``users``: the passwords of those who may log in by SASL. ``member``: of several servers."""
+    def __init__(
+        self,
+        directory: Path,
+        users: Mapping[str, str] | None = None,
+        member: Member | None = None,
+        followers: TcpProxy | None = None,
+    ) -> None:
+        """``users``: the passwords of those who may log in by SASL. ``member``: of several servers; ``followers``: the
+        way of the others to this one while it leads.
+        """
+        self.followers = followers
         self._directory = directory
         self._users = users or {}
         self._member = member
@@ -117,7 +139,10 @@ class ZooKeeperServer:
             (self._directory / "data").mkdir(exist_ok=True)
             (self._directory / "data" / "myid").write_text(f"{self._member.number}\n")
             with settings.open("a") as out:
-                out.write("initLimit=10\nsyncLimit=5\n" + "".join(f"{line}\n" for line in self._member.servers))
+                out.write(
+                    f"initLimit=10\nsyncLimit={self._member.sync_limit}\n"
+                    + "".join(f"{line}\n" for line in self._member.servers)
+                )
         command += [f"org.apache.zookeeper.server.{main}", str(settings)]
         with log.open("ab") as output:
             if self._machine is not None:

@@ -452,10 +452,27 @@ class ZooKeeperCoordination:
         """See the protocol."""
         return self._generation_node().version
 
+    def settled_generation(self) -> int:
+        """See the protocol. A server that was the leader answers a sync also while others have elected another one; a
+        write needs most of the servers.
+        """
+        try:
+            self._zk.commit(*(self._checks_of_own() or [Check(self._zk.at(layout.GENERATION))]))
+        except NotAsExpectedError as error:
+            raise LeaseLostError("the session of this process counts as dead; it must stop") from error
+        return self.generation()
+
     def _generation_node(self) -> Node:
+        """Raises UnavailableError when the tree is older than what this process has read."""
+        known = self._tree.generation
         (node,), _ = self._zk.watched((self._zk.at(layout.GENERATION),))
         if node is None:
             raise self._gone(layout.GENERATION)
+        if node.version < known:
+            raise UnavailableError(
+                f"{self._url} went back from generation {known} to {node.version}: it was restored while this process "
+                "runs; put the newest copy back, or stop the cluster and restore its books and directories, too"
+            )
         return node
 
     def _current_tree(self) -> Tree:

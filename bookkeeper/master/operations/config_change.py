@@ -41,7 +41,7 @@ class ConfigChange(Struct, frozen=True):
         """
         generation = call.state.get("generation")
         if generation is None:
-            return Next("confirm", {**call.state, "generation": self.context.stores.coordination.generation()})
+            return Next("confirm", {**call.state, "generation": self.context.stores.coordination.settled_generation()})
         waiting_for = self.context.tservers.unconfirmed(cast(int, generation))
         if waiting_for:
             return Wait(f"waiting for tservers to confirm: {'; '.join(waiting_for)}", CONFIRM_AGAIN_MS)

@@ -220,7 +220,9 @@ class DeleteTable(Struct, frozen=True):
         if table.state == "online":
             refuse_if_read_only(config, table, "deletetable")
         change_table(self.context.stores.coordination, table.table_id, as_deleted)
-        return Next("unload", {"table_id": table.table_id, "generation": self.context.stores.coordination.generation()})
+        return Next(
+            "unload", {"table_id": table.table_id, "generation": self.context.stores.coordination.settled_generation()}
+        )
 
     def unload(self, call: Call) -> Outcome:
         """Wait until no tserver serves a tablet of the table or can write to one."""

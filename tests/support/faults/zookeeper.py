@@ -192,6 +192,20 @@ ZOOKEEPER: dict[str, Switch] = {
         new="for connection in ():",
         breaks="a false ZooKeeper of a peer keeps a thread for each question",
     ),
+    "zookeeper-generation-unsettled": Switch(
+        _STORE,
+        "ZooKeeperCoordination.settled_generation",
+        old="self._zk.commit(*(self._checks_of_own() or [Check(self._zk.at(layout.GENERATION))]))",
+        new="pass",
+        breaks="R14: a command returns when tservers follow a configuration older than its own change",
+    ),
+    "zookeeper-tree-goes-back": Switch(
+        _STORE,
+        "ZooKeeperCoordination._generation_node",
+        old="if node.version < known:",
+        new="if False:",
+        breaks="R6: a process goes on with an older configuration after the root was restored",
+    ),
     "zookeeper-start-makes-secrets": Switch(
         "bookkeeper.standalone.directory",
         "complete_cluster",

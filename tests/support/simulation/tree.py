@@ -189,6 +189,9 @@ class SimCoordination:
         self._pause("read the generation")
         return self._generation
 
+    def settled_generation(self) -> int:
+        return self.generation()
+
     # ---- numbers
 
     def number(self, name: str) -> int:
