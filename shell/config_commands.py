@@ -16,7 +16,9 @@ from bookkeeper.config.file import SETTINGS_FILE, Problem, check_settings, load_
 from bookkeeper.config.sections import Sections, Settings
 from bookkeeper.config.setting import SettingFacts, explain
 from bookkeeper.coordination.connect import open_coordination
+from bookkeeper.coordination.coordination_protocol import Coordination
 from bookkeeper.coordination.embedded import COORDINATION_FILE
+from bookkeeper.coordination.host_starts import refuse_older_store
 from bookkeeper.coordination.shared_settings import replace_settings
 from bookkeeper.errors import BookkeeperError, RefusedError
 from bookkeeper.metadata.flight import LAST_RETRY_MS
@@ -25,6 +27,7 @@ from bookkeeper.standalone.books import REQUEST_MS, RETRY_MS, check_books, check
 from bookkeeper.standalone.directory import refuse_missing_secrets
 from bookkeeper.standalone.hbase.books_table import DURABILITY, FSYNC, check_settings_of_table, table_settings
 from bookkeeper.standalone.hbase.gateway import gateway_for
+from bookkeeper.storage.replicas.host_store import read_starts
 from shell.failures import ExitCode
 from shell.output import Output, Record
 
@@ -94,6 +97,8 @@ def check_stores(settings: Settings) -> list[Problem]:
     request_ms = REQUEST_MS if settings.hbase_quorum else RETRY_MS  # a gateway that starts now is slow at first
     try:
         with gateway_for(settings, SystemClock()), closing(open_coordination(settings)) as coordination:
+            if (problem := check_starts(settings, coordination)) is not None:
+                return [problem]
             check_books(settings, coordination, request_ms=request_ms)
             check_writes(settings, request_ms=request_ms)
     except BookkeeperError as error:
@@ -109,6 +114,16 @@ def check_zookeeper(settings: Settings) -> Problem | None:
         open_coordination(settings).close()
     except BookkeeperError as error:
         reason, _, step = error.message.rpartition(": ")
+        return _problem(settings, "coordination.url", reason, step)
+    return None
+
+
+def check_starts(settings: Settings, coordination: Coordination) -> Problem | None:
+    """The problem of a coordination store that is older than the disk of this host; None when it is not."""
+    try:
+        refuse_older_store(coordination, settings.host.name, read_starts(settings.replicas_dir))
+    except RefusedError as error:
+        reason, _, step = error.message.partition("; ")
         return _problem(settings, "coordination.url", reason, step)
     return None
 

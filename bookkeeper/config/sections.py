@@ -516,6 +516,11 @@ class Settings(Sections, frozen=True, kw_only=True):
         return self.directory / "run" / "sessions"
 
     @property
+    def seen_store_file(self) -> Path:
+        """What this host has seen of a coordination store that is elsewhere."""
+        return self.directory / "run" / "seen_store.json"
+
+    @property
     def wal_dir(self) -> Path:
         """Directory of ``<session id>/<n>.wal``."""
         return self.cluster_directory / "wal"

@@ -10,6 +10,7 @@ from bookkeeper.config.sections import Settings
 from bookkeeper.coordination.coordination_protocol import Coordination
 from bookkeeper.coordination.embedded import EmbeddedCoordination
 from bookkeeper.coordination.host_leases import HostLeases
+from bookkeeper.coordination.seen_store import note_seen, read_seen, refuse_older
 
 if TYPE_CHECKING:
     from bookkeeper.coordination.zookeeper.zookeeper import ZooKeeperCoordination
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
 def open_coordination(settings: Settings, clock: Clock | None = None) -> Coordination:
     """The store of ``settings.coordination.url``; never makes one in ZooKeeper. Raises TransientError when it can't be
-    reached; NotFoundError, RefusedError when it is not that of these settings.
+    reached; NotFoundError, RefusedError when it is not that of these settings, or older than what this host has seen.
     """
     if settings.coordination_dir is None:
         return open_zookeeper(settings, clock)
@@ -34,9 +35,24 @@ def open_zookeeper(
     from bookkeeper.coordination.zookeeper.zookeeper import ZooKeeperCoordination
 
     clock = clock or SystemClock()
-    return ZooKeeperCoordination(
+    store = ZooKeeperCoordination(
         access_of(settings, password_file), settings.coordination, leases_of(settings, clock), clock
     )
+    try:
+        refuse_older(read_seen(settings.seen_store_file), store.age(), settings.coordination.url)
+    except BaseException:
+        store.close()
+        raise
+    return store
+
+
+def note_store(settings: Settings, store: ZooKeeperCoordination) -> None:
+    """Note how far the store is, in a file of this host; see :func:`refuse_older`. Raises RefusedError when it went
+    back, UnavailableError.
+    """
+    seen, found = read_seen(settings.seen_store_file), store.age()
+    refuse_older(seen, found, settings.coordination.url)
+    note_seen(settings.seen_store_file, seen, found)
 
 
 def leases_of(settings: Settings, clock: Clock) -> HostLeases:

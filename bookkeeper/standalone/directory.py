@@ -28,6 +28,7 @@ from bookkeeper.coordination.connect import keep_password, make_zookeeper, open_
 from bookkeeper.coordination.embedded import COORDINATION_FILE
 from bookkeeper.coordination.fixed_election import agree_on_election, replace_election
 from bookkeeper.coordination.host_names import claim_name, place_of
+from bookkeeper.coordination.host_starts import refuse_older_store
 from bookkeeper.coordination.shared_settings import agree_on_settings
 from bookkeeper.errors import ExistsError, InvalidInputError, NotFoundError
 from bookkeeper.metadata.opening import sqlite_path
@@ -40,6 +41,7 @@ from bookkeeper.standalone.durable_stores import make_durable
 from bookkeeper.standalone.file_birth import born_ns
 from bookkeeper.standalone.hbase.gateway import GATEWAY_PORT, gateway_for
 from bookkeeper.standalone.ports import free_ports
+from bookkeeper.storage.replicas.host_store import read_starts
 
 LOG = logging.getLogger(__name__)
 
@@ -139,8 +141,8 @@ def complete_cluster(settings: Settings, *, alone: bool = True, is_new: bool = F
     With a store in ZooKeeper hosts of other machines may run, and a host may be alone in its own directory. So only
     ``init`` (``is_new``) makes secrets then, and fixes the election.
 
-    Raises as :func:`check_books`, :func:`claim_name`, :func:`agree_on_election` and :func:`agree_on_settings`;
-    NotFoundError for secrets, or the id of the host, that are missing and can't be made.
+    Raises as :func:`check_books`, :func:`refuse_older_store`, :func:`claim_name`, :func:`agree_on_election` and
+    :func:`agree_on_settings`; NotFoundError for secrets, or the id of the host, that are missing and can't be made.
     """
     is_embedded = settings.coordination_dir is not None
     may_make = is_embedded or is_new
@@ -159,6 +161,7 @@ def complete_cluster(settings: Settings, *, alone: bool = True, is_new: bool = F
     coordination = open_coordination(settings)
     try:
         check_books(settings, coordination, thoroughly=alone)
+        refuse_older_store(coordination, settings.host.name, read_starts(settings.replicas_dir))
         register_instance(coordination, Instance(settings.instance.instance_id, settings.instance.name))
         claim_name(coordination, settings.host.name, place_of_host(settings), host_id_of(settings))
         fix_election = replace_election if alone and may_make else agree_on_election

@@ -10,7 +10,7 @@ from typing import TypeVar
 
 from bookkeeper.clock import Clock, SystemClock
 from bookkeeper.config.sections import Settings
-from bookkeeper.coordination.connect import leases_of, open_zookeeper
+from bookkeeper.coordination.connect import leases_of, note_store, open_zookeeper
 from bookkeeper.coordination.embedded import EmbeddedCoordination
 from bookkeeper.coordination.host_leases import HostLeases
 from bookkeeper.coordination.lease_file import SessionProcess
@@ -34,6 +34,8 @@ RETRY_INTERVAL_MS = 1_000
 DISK_CHECK_INTERVAL_MS = 1_000
 SESSION_CHECK_INTERVAL_MS = 100
 """Time between two looks for processes that are gone; a look reads a few small files."""
+NOTE_INTERVAL_MS = 10_000
+"""Time between two notes of how far the coordination store is: nobody notices that younger changes are missing."""
 
 
 def run_standalone(settings: Settings, report: Callable[[str], None]) -> None:
@@ -75,7 +77,7 @@ def run_standalone(settings: Settings, report: Callable[[str], None]) -> None:
                 hosts.append(host)
         tasks = [("readiness", _announce), ("fence", _fence), ("space", _watch_space)]
         if settings.coordination_dir is None:
-            tasks.append(("session ends", _end_sessions))
+            tasks += [("session ends", _end_sessions), ("seen store", _note_store)]
             for host in hosts:
                 leases_of(host, clock).clear()
         for name, task in tasks:
@@ -221,6 +223,22 @@ def _end_sessions(
             for leases in [leases_of(host, clock) for host in hosts]:
                 end = partial(end_abandoned, leases, coordination.end_session)
                 retry_until(stop, end, report, clock, BookkeeperError)
+    finally:
+        coordination.close()
+
+
+def _note_store(hosts: Sequence[Settings], report: Callable[[str], None], clock: Clock, stop: threading.Event) -> None:
+    """Note how far the store is on each host that runs here: a later start refuses an older copy of it."""
+    settings = hosts[0]
+    coordination = retry_until(stop, partial(open_zookeeper, settings, clock), report, clock, BookkeeperError)
+    if coordination is None:
+        return
+    try:
+        while True:
+            for host in hosts:
+                retry_until(stop, partial(note_store, host, coordination), report, clock, BookkeeperError)
+            if clock.wait(stop, NOTE_INTERVAL_MS):
+                return
     finally:
         coordination.close()
 

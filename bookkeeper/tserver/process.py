@@ -20,6 +20,7 @@ from bookkeeper.config.sections import Settings
 from bookkeeper.coordination.coordination_protocol import Coordination, Session
 from bookkeeper.coordination.fixed_election import agree_on_election
 from bookkeeper.coordination.host_holders import hold_host, node_text, refuse_held
+from bookkeeper.coordination.host_starts import count_as_wiped_if_older, count_start
 from bookkeeper.coordination.lease_file import read_boot_id
 from bookkeeper.coordination.shared_settings import agree_on_settings
 from bookkeeper.errors import CorruptionError, RefusedError, TransientError
@@ -116,19 +117,21 @@ class TServerProcess:
 
     def _open_session(self, settings: Settings, coordination: Coordination) -> Session:
         """The session, with the host that this process holds. Where hosts share no directory, the tree has which node
-        holds it. Raises UnavailableError, RefusedError.
+        holds it. A start is counted on the disk and in the store. Raises UnavailableError, CorruptionError,
+        RefusedError.
         """
         if self._host is None:
             return coordination.open_session(SESSION_KIND, self._server.address)
+        host_id, node = host_id_of(settings), node_text(read_boot_id(), *self._host.lock_file)
+        if host_id:
+            refuse_held(coordination, settings.host.name, host_id, node)
+        count_as_wiped_if_older(coordination, self._host)
         identity = replace(self._host.identity, zone=settings.host.zone)
-        host_id = host_id_of(settings)
-        if not host_id:
-            return coordination.open_session(SESSION_KIND, self._server.address, identity)
-        node = node_text(read_boot_id(), *self._host.lock_file)
-        refuse_held(coordination, settings.host.name, host_id, node)
         session = coordination.open_session(SESSION_KIND, self._server.address, identity)
         try:
-            hold_host(coordination, settings.host.name, host_id, node, session.session_id)
+            if host_id:
+                hold_host(coordination, settings.host.name, host_id, node, session.session_id)
+            count_start(coordination, self._host)
         except BaseException:
             session.close()
             raise

@@ -1,6 +1,7 @@
 """Where ZooKeeper breaks what a file and kernel locks give for free: each schedule is a law, red without its cure.
 
-A real server runs in one JVM. :data:`LAWS` has each law with the switch that takes its cure away. Rules: R6, R14, R15, R23.
+A real server runs in one JVM. :data:`LAWS` has each law with the switch that takes its cure away.
+Rules: R6, R14, R15, R23.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ from bookkeeper.clock import SystemClock
 from bookkeeper.config.file import SETTINGS_FILE, load_settings
 from bookkeeper.config.sections import Settings
 from bookkeeper.coordination.config_tree import ELECTION_PATH, read_config
-from bookkeeper.coordination.connect import open_coordination
+from bookkeeper.coordination.connect import note_store, open_coordination, open_zookeeper
 from bookkeeper.coordination.zookeeper import ensemble
 from bookkeeper.coordination.zookeeper.access import Access
 from bookkeeper.coordination.zookeeper.url import ZooKeeperUrl
@@ -165,6 +165,39 @@ def test_a_start_makes_no_secret_and_changes_no_election(zookeeper: ZooKeeperSer
 def test_without_the_rule_a_start_makes_secrets(zookeeper: ZooKeeperServer, tmp_path: Path) -> None:
     with fault("zookeeper-start-makes-secrets"), pytest.raises(AssertionError, match="a start made a secret"):
         a_start_makes_no_secret_and_changes_no_election(zookeeper, tmp_path / "west")
+
+
+def an_older_root_is_refused(zookeeper: ZooKeeperServer, home: Path) -> None:
+    """R6, S8: the root was restored from a backup, and this host was not."""
+    settings = made(zookeeper, home)
+    with closing(open_zookeeper(settings)) as store:
+        for _ in range(3):
+            store.open_session("master", "h:1").close()
+        note_store(settings, store)
+        client, serial = store._zk._connection.client, store._zk.at("serial")
+        client.delete(serial)
+        client.create(serial)
+        words = (
+            "is an older copy: its generation is .* after 0 sessions, and this host has seen .*: put the newest copy"
+        )
+        with must_raise(RefusedError, "an older root is used", match=words):
+            complete_cluster(settings)
+        (problem,) = check_stores(settings)
+        assert (problem.key, problem.next_step[:19]) == ("coordination.url", "put the newest copy")
+        with pytest.raises(RefusedError, match="is an older copy"):
+            note_store(settings, store)
+        for _ in range(3):
+            client.set(serial, b"")
+    complete_cluster(settings)
+
+
+def test_r6_an_older_root_is_refused(zookeeper: ZooKeeperServer, tmp_path: Path) -> None:
+    an_older_root_is_refused(zookeeper, tmp_path / "west")
+
+
+def test_r6_without_the_rule_an_older_root_is_used(zookeeper: ZooKeeperServer, tmp_path: Path) -> None:
+    with fault("zookeeper-older-root"), pytest.raises(AssertionError, match="an older root is used"):
+        an_older_root_is_refused(zookeeper, tmp_path / "west")
 
 
 @pytest.mark.parametrize("url", ["zk://west", "zk://h:1", "zk://user:word@h:1/west", "zk://h:1/", "zk:/h:1/a"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import shutil
 import threading
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -24,7 +25,7 @@ from bookkeeper.errors import (
 from bookkeeper.master.books import wal_closer
 from bookkeeper.metadata import keys, values
 from bookkeeper.metadata.metadata_table import Cell, RowPut
-from bookkeeper.model import Extent, StreamKey
+from bookkeeper.model import Extent, HostIdentity, StreamKey
 from bookkeeper.rpc.contract.messages import TabletAssignment, WriteBatch
 from bookkeeper.storage.volume.file_ops import FileOps
 from bookkeeper.storage.wal.blocks.block import Block, encode_batch
@@ -57,6 +58,29 @@ PATIENCE_S = 30.0
 def west(tmp_path: Path) -> Iterator[Ground]:
     with ground(tmp_path / "west", {"tserver.wal_sync_interval_ms": 20, "rpc.threads_max": 16}) as made:
         yield made
+
+
+# ---- the disk of the host
+
+
+def test_p10_an_older_copy_of_a_hosts_disk_counts_as_wiped(west: Ground, tmp_path: Path) -> None:
+    replicas, copied = west.settings.replicas_dir, tmp_path / "copied"
+
+    def started() -> HostIdentity:
+        node = west.local()
+        (info,) = (one for one in west.coordination.sessions("tserver") if one.session_id == node.session_id)
+        node.stop()
+        assert info.host is not None
+        return info.host
+
+    original = started()
+    shutil.copytree(replicas, copied)
+    assert started() == original
+    assert west.coordination.number(f"starts/{original.name}") == 2
+    shutil.rmtree(replicas)
+    copied.rename(replicas)
+    assert started().incarnation != original.incarnation, "an older copy passes for the original"
+    assert west.coordination.number(f"starts/{original.name}") == 3
 
 
 # ---- writing and flushing

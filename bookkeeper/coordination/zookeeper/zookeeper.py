@@ -18,6 +18,7 @@ from bookkeeper.clock import Clock, SystemClock
 from bookkeeper.config.sections import CoordinationSettings
 from bookkeeper.coordination.coordination_protocol import Candidacy, Leader, Session, SessionInfo, Versioned
 from bookkeeper.coordination.host_leases import HostLeases
+from bookkeeper.coordination.seen_store import StoreAge
 from bookkeeper.coordination.zookeeper import layout
 from bookkeeper.coordination.zookeeper.access import Access
 from bookkeeper.coordination.zookeeper.ensemble import (
@@ -536,6 +537,13 @@ class ZooKeeperCoordination:
 
     def _tree_node(self, path: str) -> str:
         return self._zk.at(layout.TREE, layout.quoted(path))
+
+    def age(self) -> StoreAge:
+        """How far the store is. Raises UnavailableError."""
+        (generation, serial), _ = self._zk.watched((self._zk.at(layout.GENERATION), self._zk.at(layout.SERIAL)))
+        if generation is None or serial is None:
+            raise self._gone(layout.GENERATION if generation is None else layout.SERIAL)
+        return StoreAge(self._settings.store_id, generation.version, serial.version)
 
     # ---- numbers
 

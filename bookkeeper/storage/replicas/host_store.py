@@ -2,6 +2,7 @@
 
     host.lock                       held by the one process that may change the directory
     incarnation                     made once: a wiped disk gets another one (P10)
+    starts                          how often the host has started
     manifests/TABLE/DIRECTORY       what the host holds of a tablet
     tables/TABLE/DIRECTORY/FILE     segment files, under the names that the books have
     incoming/                       files under way to this host
@@ -30,6 +31,7 @@ from bookkeeper.storage.volume.names import SCRATCH_SUFFIX, check_name
 
 LOCK = "host.lock"
 INCARNATION = "incarnation"
+STARTS = "starts"
 MANIFESTS = "manifests"
 INCOMING = "incoming"
 
@@ -82,6 +84,33 @@ class HostStore:
         assert self._lock is not None
         status = os.fstat(self._lock)
         return status.st_dev, status.st_ino
+
+    def starts(self) -> int:
+        """How often the host has started, 0 = unknown. Raises CorruptionError, UnavailableError."""
+        return read_starts(self._directory)
+
+    def note_start(self, number: int) -> None:
+        """Write how often the host has started, durable on return. Raises UnavailableError."""
+        self._replace(self._directory / STARTS, b"%d\n" % number)
+
+    def renew_incarnation(self) -> None:
+        """Another incarnation from here on, durable on return: what other hosts know of the one before does not hold.
+        Raises UnavailableError.
+        """
+        incarnation = _new_incarnation()
+        self._replace(self._directory / INCARNATION, incarnation.encode())
+        self._identity = HostIdentity(self._identity.name, incarnation, self._identity.zone)
+
+    def _replace(self, path: Path, content: bytes) -> None:
+        scratch = beside(path, SCRATCH_SUFFIX)
+        error = self._write(scratch, content)
+        try:
+            if error is not None:
+                raise error
+            self._ops.rename(scratch, path)
+            sync_directory(self._directory, self._ops)
+        except OSError as error:
+            raise unavailable(f"{path} of a host's disk can't be written", error) from error
 
     @property
     def volume(self) -> LocalVolume:
@@ -254,9 +283,31 @@ def _make(directory: Path, ops: FileOps) -> None:
         make_directory(manifests, ops)
         make_directory(directory / INCOMING, ops)
         if not incarnation.exists():
-            create_once(incarnation, uuid.uuid4().hex.encode(), ops)
+            create_once(incarnation, _new_incarnation().encode(), ops)
     except OSError as error:
         raise unavailable(f"the directory of replicas {directory} can't be made", error) from error
+
+
+def _new_incarnation() -> str:
+    return uuid.uuid4().hex
+
+
+def read_starts(directory: Path) -> int:
+    """How often the host with these replicas has started, 0 = unknown. Raises CorruptionError, UnavailableError."""
+    path = directory / STARTS
+    try:
+        raw = path.read_bytes()
+    except FileNotFoundError:
+        return 0
+    except OSError as error:
+        raise unavailable(f"the number of starts of a host, {path}, can't be read", error) from error
+    if not raw.strip().isdigit():
+        raise CorruptionError(
+            f"{path} is no number of starts: {raw[:80]!r}; move {directory} away: the host then has none of its "
+            "replicas, and the master gives it new ones",
+            {"file": str(path)},
+        )
+    return int(raw)
 
 
 def _incarnation(directory: Path) -> str:

@@ -5,6 +5,33 @@ from __future__ import annotations
 from tests.support.faults.switch import Switch
 
 COORDINATION: dict[str, Switch] = {
+    "older-disks-keep-their-name": Switch(
+        "bookkeeper.coordination.host_starts",
+        "count_as_wiped_if_older",
+        old="if on_disk < known:",
+        new="if False:",
+        breaks="P10: a copy of a host's disk counts as having what the original acknowledged later",
+    ),
+    "older-stores-are-used": Switch(
+        "bookkeeper.coordination.host_starts",
+        "refuse_older_store",
+        old="if on_disk > known + 1:",
+        new="if False:",
+        breaks="a host goes on with a coordination store that is older than its disk",
+    ),
+    "starts-in-the-store-first": Switch(
+        "bookkeeper.coordination.host_starts",
+        "count_start",
+        old="""
+        disk.note_start(number)
+        coordination.raise_number(name_of(host), number)
+        """,
+        new="""
+        coordination.raise_number(name_of(host), number)
+        disk.note_start(number)
+        """,
+        breaks="P10: a disk that was full during a start counts as wiped",
+    ),
     "late-renewal-counts": Switch(
         "bookkeeper.coordination.lease",
         "renewal_counts",

@@ -206,6 +206,13 @@ ZOOKEEPER: dict[str, Switch] = {
         new="if False:",
         breaks="R6: a process goes on with an older configuration after the root was restored",
     ),
+    "zookeeper-older-root": Switch(
+        "bookkeeper.coordination.seen_store",
+        "refuse_older",
+        old="if found.generation < seen.generation or found.sessions < seen.sessions:",
+        new="if False:",
+        breaks="R6: a host goes on with the configuration of an hour ago",
+    ),
     "zookeeper-start-makes-secrets": Switch(
         "bookkeeper.standalone.directory",
         "complete_cluster",
