@@ -48,8 +48,10 @@ def hosts(session: Session, output: Output, wait: bool, timeout: float) -> None:
     those of its replicas; "-" when it does not answer. Tablets of tables with one replica count as served, and have no
     replica here. LACKS: the segments that leaders on other hosts have for it; JOINED: the part of the joining replicas
     that is here. LOST LOGS: those on it that tablets go on without, one for each tablet; they come back with the host.
-    PROBLEM also names a full disk: writes, flushes or content of other hosts wait for room there. With --json also the
-    bytes of these, the replicas that leave the host, and what other hosts lack of the tablets that it leads.
+    PROBLEM also names a full disk: writes, flushes or content of other hosts wait for room there; secrets that the host
+    lacks and another one has; and a wall clock more than 1 s off that of the master. With --json also the bytes of
+    these, the replicas that leave the host, what other hosts lack of the tablets that it leads, the ids of its secrets,
+    and its wall clock less that of the master.
 
     With --wait it first waits until each tablet has as many replicas as its table asks for, no replica joins, and hosts
     that are drained have none; exit code 4 if the time limit comes first.
@@ -77,6 +79,8 @@ def hosts(session: Session, output: Output, wait: bool, timeout: float) -> None:
             "address": host.address,
             "incarnation": host.incarnation,
             "lost_logs": host.lost_logs,
+            "clock_ahead_ms": host.clock_ahead_ms,
+            "secrets": None if host.secrets is None else {mark.file: mark.id for mark in host.secrets},
             "problem": host.problem or None,
         }
         for host in session.client.hosts.list()

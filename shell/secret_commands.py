@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterable
+from contextlib import closing
 from pathlib import Path
 
 import click
@@ -16,10 +17,12 @@ from msgspec.structs import replace
 
 from bookkeeper.config.file import SETTINGS_FILE, load_settings
 from bookkeeper.config.sections import Settings
+from bookkeeper.coordination.connect import open_coordination
+from bookkeeper.coordination.shared_settings import KINDS
 from bookkeeper.errors import NotFoundError, RefusedError
 from bookkeeper.security.join_file import join_file_of, write_join_file
 from bookkeeper.security.secret import Secret
-from bookkeeper.security.secret_store import SecretStore, StoredSecret
+from bookkeeper.security.secret_store import OWN_HOLDERS, SecretStore, StoredSecret
 from shell.output import Output, Record, utc
 from shell.parameters import names
 
@@ -80,7 +83,7 @@ def make(
     )
     opened = _opened(stored.secret)
     text = f"{name} may replicate to {opened} of {own.name} with {stored.path}: copy it there, and let no other read it"
-    Output(as_json).result(text, _record(stored, settings))
+    Output(as_json).result(text + _for_hosts(settings, stored), _record(stored, settings))
 
 
 def _require_one(one: str, has_one: bool, other: str, has_other: bool) -> None:
@@ -168,7 +171,7 @@ def tables(
     settings = load_settings(directory)
     stored = SecretStore(settings.cluster_directory).change_rights(name, change)
     text = f"{name} may replicate to {_opened(stored.secret)} of {settings.instance.name}"
-    Output(as_json).result(text, _record(stored, settings))
+    Output(as_json).result(text + _for_hosts(settings, stored), _record(stored, settings))
 
 
 @secret.command()
@@ -200,7 +203,8 @@ def relays(directory: Path, name: str, add: str | None, remove: str | None, exac
 
     stored = store.change_rights(name, change)
     relayed = ", ".join(stored.secret.relays) or "no other cluster"
-    Output(as_json).result(f"{name} relays records of {relayed} to {settings.instance.name}", _record(stored, settings))
+    text = f"{name} relays records of {relayed} to {settings.instance.name}"
+    Output(as_json).result(text + _for_hosts(settings, stored), _record(stored, settings))
 
 
 @secret.command(name="list")
@@ -228,9 +232,34 @@ def renew(directory: Path, who: str, as_json: bool) -> None:
     to all callers.
     """
     settings = load_settings(directory)
+    if who == OWN_HOLDERS["cluster"]:
+        refuse_running_hosts(settings)
     stored = SecretStore(settings.cluster_directory).renew(who)
     text = f"the new secret for {who} is in {stored.path}; when all use it: bookkeeper secret forget {directory} {who}"
-    Output(as_json).result(text, _record(stored, settings))
+    Output(as_json).result(text + _for_hosts(settings, stored), _record(stored, settings))
+
+
+def _for_hosts(settings: Settings, stored: StoredSecret) -> str:
+    """What hosts that share no directory still need; "" where all read one."""
+    if settings.storage.volume != "none":
+        return ""
+    file = stored.path.relative_to(settings.cluster_directory)
+    return f"; copy {file} to the same place on all other hosts, mode 600"
+
+
+def refuse_running_hosts(settings: Settings) -> None:
+    """Raise RefusedError while processes run on hosts that share no directory: those of this host would show a secret
+    that the others do not know yet.
+    """
+    if settings.storage.volume != "none":
+        return
+    with closing(open_coordination(settings)) as coordination:
+        running = [one.session_id for kind in KINDS for one in coordination.sessions(kind) if one.alive]
+    if running:
+        raise RefusedError(
+            f"{', '.join(running)} run, and those of other hosts do not know a new secret: stop all hosts, renew it, "
+            "copy secrets/cluster.secret and secrets/cluster.previous.secret to each, and start them"
+        )
 
 
 @secret.command()

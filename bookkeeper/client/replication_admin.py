@@ -10,15 +10,18 @@ from msgspec import Struct
 
 from bookkeeper.client.master_link import BUDGET_MS, MasterLink
 from bookkeeper.clock import Clock
+from bookkeeper.config.file import load_settings
 from bookkeeper.coordination.masters import normal_quorum
 from bookkeeper.errors import BookkeeperError, NotFoundError, RefusedError
 from bookkeeper.rpc.contract.messages import (
     ClusterInfo,
     FileMark,
+    HostInfo,
     QuarantinedRange,
     ReplicationChange,
     ReplicationConfig,
     ReplicationReport,
+    SecretMark,
     TargetStatus,
     WhyReport,
 )
@@ -81,19 +84,35 @@ class Replication:
         change quorum and secret, never the instance (rule R23).
 
         Raises InvalidInputError; ExistsError when the name means another instance, or the instance has another name;
-        NotAdmittedError when the peer wants another secret; UnavailableError when it does not
-        answer; RefusedError when it is this cluster, or the client can't write into this cluster's directory.
+        NotAdmittedError when the peer wants another secret; UnavailableError when it does not answer; RefusedError when
+        it is this cluster, when the client can't write into this cluster's directory, or when another host with a
+        directory of its own lives and lacks the secret.
         """
         arguments = (name, normal_quorum(quorum))
         if secret_file is None:
             return self._define(arguments)
         installed = PeerSecret.install(self._home, name, Path(secret_file))
         try:
+            self._refuse_lacking(installed)
             defined = self._define(arguments)
         except BookkeeperError:
             installed.undo()
             raise
         return defined
+
+    def _refuse_lacking(self, installed: PeerSecret) -> None:
+        """Raise RefusedError when other hosts lack the secret, whose directories this client does not reach."""
+        if load_settings(installed.store.home).storage.volume != "none":
+            return
+        path = installed.store.file_to(installed.name)
+        wanted = SecretMark(str(path.relative_to(installed.store.directory)), read_secret(path).id)
+        hosts: Sequence[HostInfo] = self._master.call("hosts")
+        lacking = [host.name for host in hosts if host.secrets is not None and wanted not in host.secrets]
+        if lacking:
+            raise RefusedError(
+                f"{', '.join(lacking)} {'lacks' if len(lacking) == 1 else 'lack'} the secret {wanted.id} for "
+                f"{installed.name}: copy its file there to DIR/secrets/{wanted.file}, mode 600, and repeat the command"
+            )
 
     def _define(self, arguments: tuple[str, str]) -> ClusterInfo:
         defined: ClusterInfo = self._master.call("define_cluster", *arguments, budget_ms=DEFINE_BUDGET_MS)

@@ -146,6 +146,7 @@ class Leadership(Struct):
             {} if states is None else states.problems,
             {} if states is None else states.warnings,
             self.cycle.repairer.leaving,
+            self.clock,
         )
 
     def start(self) -> None:

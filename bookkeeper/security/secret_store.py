@@ -50,7 +50,7 @@ class SecretStore:
     def __init__(self, home: Path, clock: Clock | None = None) -> None:
         """``home`` is the cluster's directory; nothing is read yet."""
         self.directory = home / SECRETS_DIR
-        self._home = home
+        self.home = home
         self._clock = clock or SystemClock()
         self._lock = threading.Lock()
         self._cache: dict[str, tuple[tuple[FileFact, ...] | None, tuple[StoredSecret, ...]]] = {}
@@ -98,6 +98,10 @@ class SecretStore:
     def listed(self) -> Sequence[StoredSecret]:
         """Every secret with its file: the cluster's own first, then those for peers."""
         return (*self._stored(""), *self._stored("from"), *self._stored("to"))
+
+    def marks(self) -> list[tuple[str, str]]:
+        """File below the directory and id of every secret; the key is not in them."""
+        return [(str(stored.path.relative_to(self.directory)), stored.secret.id) for stored in self.listed()]
 
     def missing(self) -> list[str]:
         """The holders of those of the cluster's own secrets that are missing."""

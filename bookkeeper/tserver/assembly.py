@@ -22,6 +22,7 @@ from bookkeeper.metadata.metadata_table import MetadataTable
 from bookkeeper.rpc.rpc_pool import RpcPool
 from bookkeeper.runtime.session_retries import SessionRetries
 from bookkeeper.runtime.threads import BackgroundThread, Die
+from bookkeeper.security.secret_store import SecretStore
 from bookkeeper.storage.replicas.host_store import HostStore
 from bookkeeper.storage.replicas.incoming_files import IncomingFiles
 from bookkeeper.storage.tablet.tablet_settings import BatchLimits
@@ -366,6 +367,8 @@ def _replicas(env: Environment, host: HostStore, hosts: HostCalls) -> ReplicaPar
         logs,
         candidacies,
         room,
+        SecretStore(settings.cluster_directory, clock),
+        clock,
     )
 
 

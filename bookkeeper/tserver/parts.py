@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 from msgspec import Struct
+from msgspec.structs import replace
 
+from bookkeeper.clock import Clock
 from bookkeeper.coordination.coordination_protocol import Session
 from bookkeeper.errors import CorruptionError, UnavailableError
 from bookkeeper.model import Extent, StreamKey
 from bookkeeper.origins import RootLog
 from bookkeeper.rpc.contract import messages
 from bookkeeper.rpc.contract.messages import FileMark, ServedTablets, SplitPoint, TabletProblem
+from bookkeeper.security.secret_store import SecretStore
 from bookkeeper.storage.replicas.manifest import ReplicaKey
 from bookkeeper.tserver.books.received_index import ReceivedIndex
 from bookkeeper.tserver.books.wal_bookkeeper import WalBookkeeper
@@ -217,6 +220,8 @@ class ReplicaParts(Struct, frozen=True):
     candidacies: Candidacies | None
     """None where the master asks (``replicas.election``)."""
     room: DiskRoom
+    secrets: SecretStore
+    clock: Clock
 
     def start(self) -> None:
         """Start the threads."""
@@ -240,10 +245,13 @@ class ReplicaParts(Struct, frozen=True):
 
     def infos(self, table_id: str, with_segments: bool, own_work_waits: bool) -> messages.HeldReplicas:
         """The replicas on this host; ``table_id`` empty = of all tables. ``own_work_waits``: writes or flushes of this
-        host found no room on its disk.
+        host found no room on its disk. For all tables also the secrets of this host, without their keys.
         """
         replicas = [held for held in self.held.all() if table_id in ("", held.key.table_id)]
-        return self._infos(replicas, with_segments, self.held.damaged, own_work_waits)
+        found = self._infos(replicas, with_segments, self.held.damaged, own_work_waits)
+        if table_id:
+            return found
+        return replace(found, secrets=tuple(messages.SecretMark(*mark) for mark in self.secrets.marks()))
 
     def tablet_info(self, table_id: str, directory: str, own_work_waits: bool) -> messages.HeldReplicas:
         """The replica of the tablet in this directory, with its segments; none is fine. Raises InvalidInputError."""
@@ -265,7 +273,8 @@ class ReplicaParts(Struct, frozen=True):
         else:
             found = [with_incoming(one.info, incoming.get(one.key, 0)) for one in replicas]
         reasons = {str(key): error.message for key, error in damaged.items()}
-        return messages.HeldReplicas(tuple(found), reasons, self.room.problem(own_work_waits) or None)
+        problem = self.room.problem(own_work_waits) or None
+        return messages.HeldReplicas(tuple(found), reasons, problem, self.clock.wall_ms())
 
 
 class Parts(Struct, frozen=True):

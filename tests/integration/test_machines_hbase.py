@@ -14,6 +14,7 @@ from bookkeeper.client import Client, Mutation
 from bookkeeper.config.file import load_settings
 from bookkeeper.errors import RefusedError
 from bookkeeper.rpc.contract.messages import HostInfo
+from bookkeeper.security.secret_store import SecretStore
 from bookkeeper.standalone.cluster_process import ClusterProcess
 from bookkeeper.standalone.machine_joining import join_by_zookeeper
 from bookkeeper.standalone.ports import free_ports
@@ -115,7 +116,14 @@ def test_hosts_without_a_common_directory_serve_a_table_with_three_replicas_and_
         assert addresses["host3"] == f"localhost:{outside.port}"
         for cluster, properties in ((west, PROPERTIES), (east, {"table.versions.max": "50"})):
             cluster.client.tables.create("t", splits=SPLITS, properties=properties)
-        west.client.replication.define_cluster("east", east.quorum)
+        own_id, theirs = west.settings.instance.instance_id, east.settings.instance
+        made = SecretStore(east.directory).make_for_peer("west", theirs.name, theirs.instance_id, own_id, ["t"])
+        with must_raise(RefusedError, "one host alone reaches the peer", match="host2, host3 lack the secret"):
+            west.client.replication.define_cluster("east", east.quorum, made.path)
+        for place in places[1:]:
+            SecretStore(place).keep_for_peer("east", made.secret)
+        west.client.replication.define_cluster("east", east.quorum, made.path)
+        assert [host.problem for host in west.client.hosts.list()] == ["", "", ""]
         east.client.replication.define_cluster("west", west.quorum)
         west.client.replication.enable("t", "east")
         write(west.client, 0)

@@ -22,6 +22,7 @@ from bookkeeper.rpc.contract.messages import (
     HeldReplicas,
     ImportedLog,
     ReplicaContent,
+    SecretMark,
     ServedTablets,
     SplitPoint,
     TabletAssignment,
@@ -69,6 +70,10 @@ class ScriptedTServer:
     lock: threading.Lock = field(default_factory=threading.Lock)
     holds: list[HeldReplicaInfo] = field(default_factory=list)
     """The replicas on its host."""
+    wall_ms: int | None = None
+    """What its wall clock shows; None = it does not say."""
+    secrets: tuple[SecretMark, ...] | None = None
+    """The secrets on its host."""
     contents: dict[str, tuple[bytes, int]] = field(default_factory=dict)
     """The files on its host, each with the checksum of its manifest."""
     compactions: set[Extent] = field(default_factory=set)
@@ -119,7 +124,8 @@ class ScriptedTServer:
 
     def replicas(self, table_id: str, with_segments: bool) -> HeldReplicas:  # noqa: ARG002
         self._may("replicas")
-        return HeldReplicas(tuple(info for info in self.holds if table_id in ("", info.extent.table_id)), {})
+        held = tuple(info for info in self.holds if table_id in ("", info.extent.table_id))
+        return HeldReplicas(held, {}, None, self.wall_ms, self.secrets)
 
     def tablet_replica(self, table_id: str, directory: str) -> HeldReplicas:
         self._may("tablet_replica")

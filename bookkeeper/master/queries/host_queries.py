@@ -6,7 +6,9 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence, Set
 
 from msgspec import Struct, field
+from msgspec.structs import replace
 
+from bookkeeper.clock import Clock, SystemClock
 from bookkeeper.config.table_properties import parse_properties
 from bookkeeper.coordination.config_tree import ClusterConfig, TableConfig
 from bookkeeper.coordination.coordination_protocol import SessionInfo
@@ -14,6 +16,7 @@ from bookkeeper.errors import BookkeeperError, NotFoundError
 from bookkeeper.master.calls.tservers import TServers
 from bookkeeper.master.index.snapshot import TabletView, tablet_view
 from bookkeeper.master.index.tablet_index import TabletIndex
+from bookkeeper.master.queries.host_comparison import ClockOffset, lacking_secrets
 from bookkeeper.master.queries.replica_report import Answer, HostSums, NamedFiles, answer_of, tablet_standing
 from bookkeeper.master.replicas.away_hosts import AwayHosts
 from bookkeeper.master.replicas.leader_choice import named_state
@@ -21,13 +24,29 @@ from bookkeeper.metadata import keys
 from bookkeeper.metadata.lost_logs import given_up
 from bookkeeper.metadata.metadata_table import MetadataTable, Row
 from bookkeeper.metadata.values import FlushState, LogHome
-from bookkeeper.rpc.contract.messages import HeldReplicas, HostInfo, TabletReplicas
+from bookkeeper.rpc.contract.messages import HeldReplicas, HostInfo, SecretMark, TabletReplicas
 from bookkeeper.rpc.contract.services import TServer
 
 FAMILIES = ("tablet", "location", keys.REPLICA_FAMILY)
 
 AWAY = "the host is away"
 WAITS_FOR_A_HOST = "the next cycle of the master chooses a host for it"
+
+
+class HostReport(Struct, frozen=True):
+    """What a host says about itself: its replicas, its secrets (None = nothing), its clock."""
+
+    answer: Answer
+    secrets: tuple[SecretMark, ...] | None = None
+    offset: ClockOffset | None = None
+
+    def added_to(self, info: HostInfo, lacking: str) -> HostInfo:
+        """The host with this report; ``lacking``: the secrets that it lacks, in words."""
+        clock = "" if self.offset is None else self.offset.warning
+        problem = "; ".join(filter(None, (info.problem, lacking, clock)))
+        ahead_ms = None if self.offset is None else self.offset.ahead_ms
+        return replace(info, problem=problem, clock_ahead_ms=ahead_ms, secrets=self.secrets)
+
 
 Question = Callable[[TServer], HeldReplicas]
 """The call with which a host is asked."""
@@ -48,6 +67,7 @@ class HostQueries(Struct, frozen=True):
     """By row, what a tablet lacks or waits for though it is served, such as acknowledged records."""
     leaving: Mapping[bytes, Set[str]] = field(default_factory=dict)
     """By row, the hosts whose replica votes no more and goes."""
+    clock: Clock = field(default_factory=SystemClock)
 
     def hosts(self) -> list[HostInfo]:
         """Every host that has joined, has a session or is named by a row; by name."""
@@ -60,7 +80,8 @@ class HostQueries(Struct, frozen=True):
                 views.append(tablet_view(row))
                 lost.update(LogHome.decode(cell.value).host for cell in given_up(row).values())
         names = sorted({*config.hosts, *live, *lost, *(one.host for view in views for one in view.replicas)})
-        answers = {name: self._ask(live.get(name), _whole_host) for name in names}
+        reports = {name: self._report(live.get(name)) for name in names}
+        answers = {name: report.answer for name, report in reports.items()}
         logs = Counter(home.host for home in self._homes().values())
         for name in names:
             if name not in live and logs[name]:
@@ -69,10 +90,12 @@ class HostQueries(Struct, frozen=True):
         for view in views:
             sums.add(view, of_session.get(view.session or ""), answers, self.leaving.get(view.row, frozenset()))
         since_ms = self.away.since_ms
-        return [
-            host_info(name, live.get(name), config, sums, answers[name], lost[name], since_ms.get(name))
-            for name in names
-        ]
+        lacking = lacking_secrets({name: one.secrets for name, one in reports.items() if one.secrets is not None})
+        found = []
+        for name in names:
+            info = host_info(name, live.get(name), config, sums, answers[name], lost[name], since_ms.get(name))
+            found.append(reports[name].added_to(info, lacking.get(name, "")))
+        return found
 
     def check_host(self, name: str) -> None:
         """Raises NotFoundError for a name that no host of the cluster has."""
@@ -144,6 +167,19 @@ class HostQueries(Struct, frozen=True):
     def _live(self) -> dict[str, SessionInfo]:
         return {info.host.name: info for info in self.tservers.sessions() if info.alive and info.host is not None}
 
+    def _report(self, info: SessionInfo | None) -> HostReport:
+        """All that a host says about itself."""
+        if info is None:
+            return HostReport((None, AWAY))
+        before_ms, before_ns = self.clock.wall_ms(), self.clock.boot_ns()
+        try:
+            held = self.tservers.at(info.address).replicas("", False)
+        except BookkeeperError as error:
+            return HostReport((None, error.message))
+        call_ms = (self.clock.boot_ns() - before_ns) // 1_000_000
+        offset = None if held.wall_ms is None else ClockOffset.measured(before_ms, call_ms, held.wall_ms)
+        return HostReport(answer_of(held), held.secrets, offset)
+
     def _ask(self, info: SessionInfo | None, ask: Question) -> Answer:
         """The answer of a host, or the reason why there is none."""
         if info is None:
@@ -158,10 +194,6 @@ class HostQueries(Struct, frozen=True):
 def is_in(row: Row, directory: str) -> bool:
     """Whether a row is that of the tablet in a directory."""
     return keys.is_tablet(row) and tablet_view(row).directory == directory
-
-
-def _whole_host(host: TServer) -> HeldReplicas:
-    return host.replicas("", False)
 
 
 def named_files(row: Row) -> NamedFiles:

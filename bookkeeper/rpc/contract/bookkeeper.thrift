@@ -773,11 +773,19 @@ struct HeldReplicaInfo {
   16: required list<string> damaged = []  // files that are to be replaced by sound copies
 }
 
+/** A secret of a cluster on one host, without its key. */
+struct SecretMark {
+  1: required string file                 // below DIR/secrets
+  2: required string id
+}
+
 /** The replicas on a host. */
 struct HeldReplicas {
   1: required list<HeldReplicaInfo> replicas
   2: required map<string, string> damaged // by `table/directory` of replicas that can't be read: why
   3: optional string disk_problem        // why its disk counts as full; absent = there is room
+  4: optional i64 wall_ms                // its wall clock while it answers
+  5: optional list<SecretMark> secrets   // of the host, when all replicas were asked for
 }
 
 /** A leader's word that a state, which the receiver has, lacks no write that was acknowledged until a time. */
@@ -813,6 +821,8 @@ struct HostInfo {
   17: required i64 joined_bytes = 0       // of these, already here
   18: required i32 lost_logs = 0          // logs on it that tablets go on without
   19: optional i32 leaving                // replicas that vote no more, and go once enough others have the tablet
+  20: optional i64 clock_ahead_ms         // its wall clock less that of the master, measured in a call
+  21: optional list<SecretMark> secrets   // that it has; absent = it did not answer
 }
 
 /** Files on a host that wait to be deleted: its newest state does not list them. */

@@ -953,6 +953,14 @@ class HeldReplicaInfo(Struct, frozen=True):
     """Files that are to be replaced by sound copies."""
 
 
+class SecretMark(Struct, frozen=True):
+    """A secret of a cluster on one host, without its key."""
+
+    file: str
+    """Below DIR/secrets."""
+    id: str
+
+
 class HeldReplicas(Struct, frozen=True):
     """The replicas on a host."""
 
@@ -961,6 +969,10 @@ class HeldReplicas(Struct, frozen=True):
     """By ``table/directory`` of replicas that can't be read: why."""
     disk_problem: str | None = None
     """Why its disk counts as full; absent = there is room."""
+    wall_ms: int | None = None
+    """Its wall clock while it answers."""
+    secrets: tuple[SecretMark, ...] | None = None
+    """Of the host, when all replicas were asked for."""
 
 
 class StateConfirmation(Struct, frozen=True):
@@ -1012,6 +1024,10 @@ class HostInfo(Struct, frozen=True):
     """Logs on it that tablets go on without."""
     leaving: int | None = None
     """Replicas that vote no more, and go once enough others have the tablet."""
+    clock_ahead_ms: int | None = None
+    """Its wall clock less that of the master, measured in a call."""
+    secrets: tuple[SecretMark, ...] | None = None
+    """That it has; absent = it did not answer."""
 
 
 class WaitingFiles(Struct, frozen=True):

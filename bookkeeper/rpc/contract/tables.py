@@ -58,6 +58,7 @@ from bookkeeper.rpc.contract.messages import (
     RootStanding,
     ScanPage,
     ScanRequest,
+    SecretMark,
     SegmentAck,
     SegmentAnswer,
     SegmentOffer,
@@ -619,10 +620,16 @@ STRUCTS: Mapping[type, tuple[FieldSpec, ...]] = {
         required(15, "unlisted", list_of(struct_of(UnlistedFile))),
         required(16, "damaged", list_of(TEXT)),
     ),
+    SecretMark: (
+        required(1, "file", TEXT),
+        required(2, "id", TEXT),
+    ),
     HeldReplicas: (
         required(1, "replicas", list_of(struct_of(HeldReplicaInfo))),
         required(2, "damaged", map_of(TEXT, TEXT)),
         optional(3, "disk_problem", TEXT),
+        optional(4, "wall_ms", I64),
+        optional(5, "secrets", list_of(struct_of(SecretMark))),
     ),
     StateConfirmation: (
         required(1, "table_id", TEXT),
@@ -652,6 +659,8 @@ STRUCTS: Mapping[type, tuple[FieldSpec, ...]] = {
         required(17, "joined_bytes", I64),
         required(18, "lost_logs", I32),
         optional(19, "leaving", I32),
+        optional(20, "clock_ahead_ms", I64),
+        optional(21, "secrets", list_of(struct_of(SecretMark))),
     ),
     WaitingFiles: (
         required(1, "reason", TEXT),

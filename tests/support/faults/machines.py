@@ -84,6 +84,27 @@ MACHINES: dict[str, Switch] = {
         new="if False:",
         breaks="others are told 0.0.0.0, and call their own machine",
     ),
+    "hosts-with-any-secrets": Switch(
+        "bookkeeper.master.queries.host_comparison",
+        "lacking_secrets",
+        old="if lacking := known - set(marks):",
+        new="lacking = set()\nif False:",
+        breaks="a host refuses callers, or can't reach a peer, and nobody says why",
+    ),
+    "hosts-with-any-clock": Switch(
+        "bookkeeper.master.queries.host_comparison",
+        "ClockOffset.warning",
+        old="if abs(self.ahead_ms) - self.within_ms <= AHEAD_MS_MAX:",
+        new="if True:",
+        breaks="the times that hosts show can't be compared, and nobody says so",
+    ),
+    "peer-secret-on-one-host": Switch(
+        "bookkeeper.client.replication_admin",
+        "Replication._refuse_lacking",
+        old="if lacking:",
+        new="if False:",
+        breaks="a peer is defined that only one host reaches",
+    ),
     "a-table-on-one-machine": Switch(
         "bookkeeper.master.operations.volume_need",
         "refuse_without_volume",

@@ -4,6 +4,7 @@ runs with both elections.
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Collection, Iterator
 from contextlib import ExitStack
@@ -31,7 +32,7 @@ from bookkeeper.metadata import keys, values
 from bookkeeper.metadata.metadata_table import CellKey, Row, RowPut
 from bookkeeper.metadata.values import JOINING, VOTER, FlushState, ReplicaCell
 from bookkeeper.model import Extent, HostIdentity, RowRange
-from bookkeeper.rpc.contract.messages import HeldReplicaInfo, ReplicaPlacement
+from bookkeeper.rpc.contract.messages import HeldReplicaInfo, ReplicaPlacement, SecretMark
 from tests.support.border_world import held_row, hold, segment
 from tests.support.failing_metadata import FailingMetadata
 from tests.support.faults import fault
@@ -56,6 +57,9 @@ class Scanless(FailingMetadata):
         families: Collection[str] | None = None,  # noqa: ARG002
     ) -> Iterator[Row]:
         raise AssertionError("all rows of a table are read to answer about one tablet")
+
+
+HOUR_MS = 3_600_000
 
 
 class Hosts:
@@ -454,6 +458,42 @@ def test_hosts_and_replicas_are_shown_as_books_and_hosts_have_them(hosts: Hosts)
     assert not any(located.values()), "a tablet without replicas has hosts to read from"
     with pytest.raises(NotFoundError, match="no host h9; the hosts are h1, h3, host1"):
         queries.check_host("h9")
+
+
+def clocks_and_secrets_of_hosts_are_compared(hosts: Hosts) -> None:
+    own, peer = SecretMark("cluster.secret", "aa"), SecretMark("to/east.secret", "bb")
+    now_ms = hosts.world.clock.wall_ms()
+    for name, wall_ms, secrets in (
+        ("h1", now_ms, (own, peer)),
+        ("h2", now_ms + HOUR_MS, (own,)),
+        ("h3", now_ms - HOUR_MS, (own, peer)),
+        ("h4", None, None),
+    ):
+        hosts.tservers[name].wall_ms, hosts.tservers[name].secrets = wall_ms, secrets
+    tservers, config = hosts.master.tservers, hosts.world.config
+    queries = HostQueries(hosts.world.table, tservers, config, hosts.away, TabletIndex, clock=hosts.world.clock)
+    shown = {host.name: host for host in queries.hosts()}
+    assert "it lacks secrets that other hosts have: to/east.secret (bb)" in shown["h2"].problem, "a host lacks a secret"
+    assert "s ahead of the master's: set the clocks of both machines" in shown["h2"].problem, "a clock is off"
+    assert re.fullmatch(r"its clock is \d+\.\d s behind the master's: set the clocks of .*", shown["h3"].problem)
+    assert [shown[name].problem for name in ("h1", "h4")] == ["", ""]
+    ahead_ms = [shown[name].clock_ahead_ms for name in ("h1", "h2", "h3", "h4")]
+    assert ahead_ms[3] is None
+    assert [round((ms or 0) / HOUR_MS) for ms in ahead_ms] == [0, 1, -1, 0]
+    assert (shown["h1"].secrets, shown["h4"].secrets) == ((own, peer), None)
+
+
+def test_clocks_and_secrets_of_hosts_are_compared(hosts: Hosts) -> None:
+    clocks_and_secrets_of_hosts_are_compared(hosts)
+
+
+@pytest.mark.parametrize(
+    ("switch", "broken"),
+    [("hosts-with-any-secrets", "a host lacks a secret"), ("hosts-with-any-clock", "a clock is off")],
+)
+def test_without_the_comparison_they_are_not_named(hosts: Hosts, switch: str, broken: str) -> None:
+    with fault(switch), pytest.raises(AssertionError, match=broken):
+        clocks_and_secrets_of_hosts_are_compared(hosts)
 
 
 def test_the_reports_of_a_tablet_have_the_problems_of_rows_that_are_served(hosts: Hosts) -> None:
