@@ -19,7 +19,7 @@ from bookkeeper.coordination.connect import open_coordination
 from bookkeeper.coordination.coordination_protocol import Coordination
 from bookkeeper.coordination.embedded import COORDINATION_FILE
 from bookkeeper.coordination.host_starts import refuse_older_store
-from bookkeeper.coordination.shared_settings import replace_settings
+from bookkeeper.coordination.shared_settings import replace_settings, unlike_hosts
 from bookkeeper.errors import BookkeeperError, RefusedError
 from bookkeeper.metadata.flight import LAST_RETRY_MS
 from bookkeeper.security.exposure import refuse_plaintext
@@ -46,17 +46,20 @@ def config() -> None:
 def check(directory: Path, as_json: bool) -> int:
     """Check the settings file in DIR, its addresses and its books.
 
-    Exit code 0 when processes would start. Otherwise exit code 1, and a line for each problem: file, key, reason, next
-    step.
+    It warns of hosts on other machines that started with other settings. Exit code 0 when processes would start.
+    Otherwise exit code 1, and a line for each problem: file, key, reason, next step.
     """
-    output, problems, note = Output(as_json), check_settings(directory), ""
+    output, problems, notes = Output(as_json), check_settings(directory), list[str]()
     if not problems:
         settings = load_settings(directory)
-        problems, note = check_exposure(settings) + check_stores(settings), foreign_gateway(settings)
+        problems, notes = check_exposure(settings) + check_stores(settings), [foreign_gateway(settings)]
         if not problems and settings.hbase_quorum:
             problems, note = check_table(settings)
+            notes = [note]
+        if not problems:
+            notes += compare_hosts(settings)
     file = directory.absolute() / SETTINGS_FILE
-    if not problems and note:
+    for note in filter(None, notes if not problems else ()):
         output.warning(note, {"file": str(file)})
     if not problems or as_json:
         output.result(f"{file}: no problem", {"file": str(file), "problems": [_problem_record(p) for p in problems]})
@@ -74,6 +77,15 @@ def foreign_gateway(settings: Settings) -> str:
         f"metadata.url: the Thrift gateway of {settings.metadata.url} is run by others: nobody may stop it for longer "
         f"than {LAST_RETRY_MS // 1000} s and let it go on (rule R4); with hbase+zk:// this host runs one of its own"
     )
+
+
+def compare_hosts(settings: Settings) -> list[str]:
+    """A line for each host that started with other settings; none where hosts share a directory."""
+    if settings.coordination_dir is not None:
+        return []
+    with closing(open_coordination(settings)) as coordination:
+        found = unlike_hosts(coordination, settings)
+    return [f"{host} started with other settings: {'; '.join(lines)}" for host, lines in found.items()]
 
 
 def check_exposure(settings: Settings) -> list[Problem]:

@@ -42,6 +42,23 @@ OF_A_MACHINE = (
 )
 """Settings of shared sections that hosts on several machines may have different: addresses of servers, and files."""
 
+OF_A_HOST = (
+    "host.",
+    "standalone.",
+    "rpc.bind_host",
+    "rpc.announced_host",
+    "master.host",
+    "master.port",
+    "master.announced_",
+    "monitor.host",
+    "monitor.port",
+    "monitor.announced_",
+    "tserver.port",
+    "tserver.announced_",
+    "replay.port",
+)
+"""The beginnings of the names of settings that each host has for itself."""
+
 _COMMENT_WIDTH = 100
 
 
@@ -183,14 +200,20 @@ def joined_settings(
     raise InvalidInputError(f"a new host: {'; '.join(found.text for found in problems)}; correct the arguments")
 
 
-def shared_values(settings: Sections) -> dict[str, object]:
-    """The values of :data:`SHARED` and :data:`SHARED_SETTINGS` by dotted name, as JSON has them: lists for tuples."""
-    values = {
-        facts.name: getattr(getattr(settings, facts.section), facts.key)
-        for facts in explain(Sections)
-        if facts.section in SHARED or facts.name in SHARED_SETTINGS
-    }
+def all_values(settings: Sections) -> dict[str, object]:
+    """The values of all settings by dotted name, as JSON has them: lists for tuples."""
+    values = {facts.name: getattr(getattr(settings, facts.section), facts.key) for facts in explain(Sections)}
     return {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
+
+
+def shared_values(settings: Sections) -> dict[str, object]:
+    """Those of :data:`SHARED` and :data:`SHARED_SETTINGS`."""
+    return {name: value for name, value in all_values(settings).items() if is_shared(name)}
+
+
+def is_shared(name: str) -> bool:
+    """Whether all hosts have the setting of this dotted name in common."""
+    return name.partition(".")[0] in SHARED or name in SHARED_SETTINGS
 
 
 def settings_of_host(
@@ -207,6 +230,14 @@ def settings_of_host(
     if other := different(shared_values(settings), shared):
         raise InvalidInputError(f"a new host: {'; '.join(other)}; all hosts have the same: correct the arguments")
     return settings
+
+
+def unlike(own: Mapping[str, object], other: Mapping[str, object]) -> list[str]:
+    """As :func:`different` for the settings of another host, but for those that are of one host: its name, its
+    addresses, its processes.
+    """
+    names = [name for name in other if not name.startswith(OF_A_HOST)]
+    return different(own, {name: other[name] for name in names})
 
 
 def different(own: Mapping[str, object], shared: Mapping[str, object]) -> list[str]:

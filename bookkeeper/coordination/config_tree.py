@@ -6,9 +6,9 @@ CorruptionError and an unreadable store TransientError; neither means "nothing c
 Tree: ``/instance`` {id, name} · ``/settings`` {settings} · ``/election`` {election} · ``/read_only`` {read_only} ·
 ``/names/<table name>`` table id · ``/tables/<id>`` {id, name, state, groups, properties, targets} ·
 ``/clusters/<alias>`` {quorum, instance_id, name} · ``/users/<name>`` {authorizations} · ``/hosts/<name>`` {place, id} ·
-``/holders/<host>`` {nodes} · ``/draining/<host>`` {draining} · ``/counters/<name>`` a number. Values are compact JSON
-with sorted keys. ``/names`` only claims the name of a table, which its record under ``/tables`` has, too. Rules: R5,
-R6, R13 and R23.
+``/holders/<host>`` {nodes} · ``/host_settings/<host>`` {settings} · ``/draining/<host>`` {draining} ·
+``/counters/<name>`` a number. Values are compact JSON with sorted keys. ``/names`` only claims the name of a table,
+which its record under ``/tables`` has, too. Rules: R5, R6, R13 and R23.
 """
 
 from __future__ import annotations
@@ -37,6 +37,7 @@ CLUSTERS = "/clusters/"
 USERS = "/users/"
 HOSTS = "/hosts/"
 HOLDERS = "/holders/"
+HOST_SETTINGS = "/host_settings/"
 DRAINING = "/draining/"
 COUNTERS = "/counters/"
 
@@ -164,7 +165,7 @@ def parse_config(generation: int, entries: Mapping[str, Versioned]) -> ClusterCo
         elif path.startswith(DRAINING):
             if parse_draining(path, versioned.value):
                 draining.add(path_name(path, DRAINING))
-        elif not path.startswith((NAMES, COUNTERS, HOLDERS)):
+        elif not path.startswith((NAMES, COUNTERS, HOLDERS, HOST_SETTINGS)):
             raise CorruptionError(f"configuration {path}: unknown path")
     return ClusterConfig(
         generation,
@@ -212,6 +213,11 @@ def host_path(name: str) -> str:
 def holders_path(host: str) -> str:
     """Path of the record that says which node has each session of a host."""
     return HOLDERS + quote(host, safe="")
+
+
+def host_settings_path(host: str) -> str:
+    """Path of the record of the settings with which a host started last."""
+    return HOST_SETTINGS + quote(host, safe="")
 
 
 def draining_path(host: str) -> str:
@@ -280,7 +286,7 @@ def parse_user(path: str, raw: bytes) -> tuple[str, ...]:
 
 
 def format_settings(settings: Mapping[str, object]) -> bytes:
-    """Value of ``/settings``: by dotted name."""
+    """Value of ``/settings`` and of ``/host_settings/<host>``: by dotted name."""
     return format_json({"settings": dict(settings)})
 
 

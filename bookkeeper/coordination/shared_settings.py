@@ -10,9 +10,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import suppress
 
-from bookkeeper.config.file import different, shared_values
+from bookkeeper.config.file import all_values, different, shared_values, unlike
 from bookkeeper.config.sections import Settings
-from bookkeeper.coordination.config_tree import SETTINGS_PATH, format_settings, read_config
+from bookkeeper.coordination.config_tree import (
+    HOST_SETTINGS,
+    SETTINGS_PATH,
+    format_settings,
+    host_settings_path,
+    parse_settings,
+    path_name,
+    read_config,
+)
 from bookkeeper.coordination.coordination_protocol import Coordination
 from bookkeeper.errors import ConflictError, RefusedError
 
@@ -45,6 +53,28 @@ def agree_on_settings(coordination: Coordination, settings: Settings) -> None:
             f"{settings.directory} has other settings than the cluster: {'; '.join(found)}; correct them here, or stop "
             "all hosts, set the same in the bookkeeper.toml of each, and then: bookkeeper config share DIR"
         )
+
+
+def record_settings(coordination: Coordination, settings: Settings) -> None:
+    """Record in ZooKeeper the settings with which this host starts, for those who compare hosts; idempotent."""
+    if settings.coordination_dir is not None:
+        return
+    path, value = host_settings_path(settings.host.name), format_settings(all_values(settings))
+    stored = coordination.get(path)
+    if stored is None or stored.value != value:
+        coordination.put(path, value)
+
+
+def unlike_hosts(coordination: Coordination, settings: Settings) -> dict[str, list[str]]:
+    """The settings in which other hosts differed from these when they started last, a line for each, by host. Those of
+    one host, such as its addresses, are not compared.
+    """
+    own, found = all_values(settings), {}
+    for path, stored in coordination.children(HOST_SETTINGS).items():
+        host = path_name(path, HOST_SETTINGS)
+        if host != settings.host.name and (lines := unlike(own, parse_settings(path, stored.value))):
+            found[host] = lines
+    return found
 
 
 def other_values(settings: Settings, recorded: Mapping[str, object]) -> list[str]:

@@ -29,7 +29,7 @@ from bookkeeper.coordination.embedded import COORDINATION_FILE
 from bookkeeper.coordination.fixed_election import agree_on_election, replace_election
 from bookkeeper.coordination.host_names import claim_name, place_of
 from bookkeeper.coordination.host_starts import refuse_older_store
-from bookkeeper.coordination.shared_settings import agree_on_settings
+from bookkeeper.coordination.shared_settings import agree_on_settings, record_settings
 from bookkeeper.errors import ExistsError, InvalidInputError, NotFoundError
 from bookkeeper.metadata.opening import sqlite_path
 from bookkeeper.security.file_roots import private_roots
@@ -167,6 +167,7 @@ def complete_cluster(settings: Settings, *, alone: bool = True, is_new: bool = F
         fix_election = replace_election if alone and may_make else agree_on_election
         fix_election(coordination, settings.replicas.election)
         agree_on_settings(coordination, settings)
+        record_settings(coordination, settings)
     finally:
         coordination.close()
     return [line for line in (_made_line(settings, made), copy) if line]

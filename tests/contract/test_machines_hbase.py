@@ -69,9 +69,11 @@ def test_a_host_has_its_own_directory_and_what_all_hosts_have_in_common(first: S
     config = config_of(second)
     assert config.hosts == {"host1": str(first.directory), "host2": str(home)}
     assert config.host_ids == {"host1": read_host_id(first.directory), "host2": read_host_id(home)}
+    complete_cluster(second)
+    started = config_of(first)
     for settings in (first, second):
         complete_cluster(settings)
-    assert config_of(first) == config
+    assert config_of(first) == started, "a start changes the tree for nothing"
 
 
 def test_the_same_path_of_two_machines_is_two_hosts_and_a_moved_directory_is_the_same(
@@ -201,3 +203,15 @@ def test_a_host_with_other_settings_does_not_start_until_all_hosts_have_them(fir
     assert (answer.code, answer.out) == (0, "replication.quarantine_tries is 6 here, and 5 there\n")
     for settings in (first, second):
         complete_cluster(load_settings(settings.directory))
+
+
+def test_a_check_names_the_settings_in_which_other_hosts_differ(first: Settings, tmp_path: Path) -> None:
+    own = {"tserver.wal_roll_bytes": 1 << 20, "tserver.port": 9801}
+    second = join_by_zookeeper(
+        tmp_path / "two", first.coordination.url, exported(first, tmp_path / "join"), overrides=own
+    )
+    complete_cluster(second)
+    answer = quick("config", "check", str(first.directory))
+    assert answer.code == 0, answer
+    line = f"warning: host2 started with other settings: tserver.wal_roll_bytes is {1 << 30} here, and {1 << 20} there"
+    assert line in answer.err.splitlines(), answer.err

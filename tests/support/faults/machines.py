@@ -105,6 +105,13 @@ MACHINES: dict[str, Switch] = {
         new="if False:",
         breaks="a peer is defined that only one host reaches",
     ),
+    "hosts-are-alike": Switch(
+        "bookkeeper.coordination.shared_settings",
+        "unlike_hosts",
+        old="if host != settings.host.name and (lines :=",
+        new="if False and (lines :=",
+        breaks="an operator does not learn that one host has other settings",
+    ),
     "a-table-on-one-machine": Switch(
         "bookkeeper.master.operations.volume_need",
         "refuse_without_volume",

@@ -12,7 +12,7 @@ from bookkeeper.config.file import new_settings, settings_of_host
 from bookkeeper.config.sections import CoordinationSettings, Settings
 from bookkeeper.coordination.config_tree import SETTINGS_PATH, read_config
 from bookkeeper.coordination.embedded import EmbeddedCoordination
-from bookkeeper.coordination.shared_settings import agree_on_settings, replace_settings
+from bookkeeper.coordination.shared_settings import agree_on_settings, record_settings, replace_settings, unlike_hosts
 from bookkeeper.errors import CorruptionError, RefusedError
 from tests.support.faults import fault
 from tests.support.machines_settings import ON_MACHINES
@@ -92,3 +92,31 @@ def test_a_damaged_record_is_an_error(store: EmbeddedCoordination, tmp_path: Pat
     store.put(SETTINGS_PATH, b'{"settings":[]}')
     with pytest.raises(CorruptionError, match="configuration /settings: settings has a wrong type"):
         agree_on_settings(store, host(tmp_path))
+
+
+def hosts_are_compared(store: EmbeddedCoordination, directory: Path) -> None:
+    named = {"tserver__wal_roll_bytes": 4096, "tserver__port": 7, "rpc__announced_host": "b.example"}
+    for name, values in {"host1": {}, "host2": {**named, "replication__quarantine_tries": 9}, "host3": {}}.items():
+        record_settings(store, host(directory, host__name=name, **values))
+    generation = store.generation()
+    record_settings(store, host(directory, host__name="host3"))
+    assert store.generation() == generation, "a start changes the tree without a change"
+    assert unlike_hosts(store, host(directory)) == {
+        "host2": [
+            "replication.quarantine_tries is 5 here, and 9 there",
+            f"tserver.wal_roll_bytes is {1 << 30} here, and 4096 there",
+        ]
+    }, "a difference is not named"
+
+
+def test_the_settings_of_hosts_are_compared_except_for_those_of_one_host(
+    store: EmbeddedCoordination, tmp_path: Path
+) -> None:
+    hosts_are_compared(store, tmp_path)
+    record_settings(store, new_settings(tmp_path, "west"))
+    assert set(unlike_hosts(store, host(tmp_path, host__name="host9"))) == {"host2"}
+
+
+def test_without_the_comparison_no_difference_is_named(store: EmbeddedCoordination, tmp_path: Path) -> None:
+    with fault("hosts-are-alike"), pytest.raises(AssertionError, match="a difference is not named"):
+        hosts_are_compared(store, tmp_path)
