@@ -27,6 +27,7 @@ from bookkeeper.standalone.books import REQUEST_MS, RETRY_MS, check_books, check
 from bookkeeper.standalone.directory import refuse_missing_secrets
 from bookkeeper.standalone.hbase.books_table import DURABILITY, FSYNC, check_settings_of_table, table_settings
 from bookkeeper.standalone.hbase.gateway import gateway_for
+from bookkeeper.standalone.one_machine import refuse_network
 from bookkeeper.storage.replicas.host_store import read_starts
 from shell.failures import ExitCode
 from shell.output import Output, Record
@@ -101,6 +102,11 @@ def check_exposure(settings: Settings) -> list[Problem]:
 def check_stores(settings: Settings) -> list[Problem]:
     """Problems of the stores that the settings name, as a process finds them at its start; they may be in use."""
     embedded = settings.coordination_dir
+    try:
+        refuse_network(settings)
+    except RefusedError as error:
+        reason, _, step = error.message.partition("; ")
+        return [_problem(settings, "coordination.url", reason, step)]
     if embedded is not None and not (embedded / COORDINATION_FILE).is_file():
         reason = f"there is no coordination store in {embedded}"
         return [_problem(settings, "coordination.url", reason, "restore the directory of the cluster")]

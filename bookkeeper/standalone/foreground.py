@@ -22,6 +22,7 @@ from bookkeeper.standalone.directory import close_to_others, complete_cluster
 from bookkeeper.standalone.fencing import Fence
 from bookkeeper.standalone.hbase.gateway_watch import keep_gateway
 from bookkeeper.standalone.joining import local_hosts
+from bookkeeper.standalone.one_machine import OneMachine, refuse_network
 from bookkeeper.standalone.readiness import Expected, wait_until_ready
 from bookkeeper.standalone.space import SpaceWatch
 from bookkeeper.standalone.stores_lock import StoresLock
@@ -46,12 +47,13 @@ def run_standalone(settings: Settings, report: Callable[[str], None]) -> None:
     and ends no process.
 
     Raises InvalidInputError when a joined host is to run further ones; RefusedError when another supervisor runs this
-    directory, when other users can open it and it belongs to one of them, or when the settings bind an address beyond
-    loopback without TLS; NotFoundError when Java or the jars of the gateway to the books are missing. Main thread
-    only.
+    directory, when other users can open it and it belongs to one of them, when an embedded store is used by another
+    machine or lies on a network file system, or when the settings bind an address beyond loopback without TLS;
+    NotFoundError when Java or the jars of the gateway to the books are missing. Main thread only.
     """
     keep_private()
     refuse_plaintext(settings)
+    refuse_network(settings)
     clock, stop = SystemClock(), threading.Event()
     report_safely = partial(_report_safely, report)
     if settings.host.cluster and settings.standalone.hosts > 1:
@@ -67,6 +69,7 @@ def run_standalone(settings: Settings, report: Callable[[str], None]) -> None:
     retry_until(stop, supervisor.acquire, report_safely, clock)
     threads: list[threading.Thread] = []
     try:
+        threads += _keep_other_machines_out(settings, report_safely, clock, stop)
         threads += keep_gateway(settings, report_safely, clock, stop)
         for line in retry_until(stop, partial(_complete, settings, stores), report_safely, clock) or ():
             report_safely(line)
@@ -97,6 +100,19 @@ Task = Callable[[Sequence[Settings], Callable[[str], None], Clock, threading.Eve
 """A thread of the supervisor. It gets the settings of the hosts that run here, beginning with the directory's."""
 
 T = TypeVar("T")
+
+
+def _keep_other_machines_out(
+    settings: Settings, report: Callable[[str], None], clock: Clock, stop: threading.Event
+) -> list[threading.Thread]:
+    """The thread that renews the record of this machine; none with a store elsewhere. Raises RefusedError."""
+    if settings.coordination_dir is None:
+        return []
+    machine = OneMachine(settings.cluster_directory, clock, report)
+    retry_until(stop, partial(machine.begin, stop), report, clock)
+    thread = guarded_thread("machine", partial(machine.run, stop))
+    thread.start()
+    return [thread]
 
 
 def _complete(settings: Settings, stores: StoresLock) -> list[str]:

@@ -112,6 +112,20 @@ MACHINES: dict[str, Switch] = {
         new="if False and (lines :=",
         breaks="an operator does not learn that one host has other settings",
     ),
+    "machines-share-a-directory": Switch(
+        "bookkeeper.standalone.one_machine",
+        "OneMachine.begin",
+        old="if self._read() != first:",
+        new="if False:",
+        breaks="two machines on one directory end each other's sessions for ever",
+    ),
+    "network-locks-count": Switch(
+        "bookkeeper.standalone.one_machine",
+        "refuse_network",
+        old="if kind in NETWORK:",
+        new="if False:",
+        breaks="two machines on one directory write the same SQLite files",
+    ),
     "a-table-on-one-machine": Switch(
         "bookkeeper.master.operations.volume_need",
         "refuse_without_volume",
