@@ -35,14 +35,14 @@ def state_of(task: Path) -> str:
 
 
 class Member(NamedTuple):
-    """One of several servers: its number, the lines of the settings that name all of them, the ticks for which a leader
-    that hears nothing of its followers goes on, and its machine; None: that of the test.
+    """One of several servers: its number, the lines of the settings that name all of them, its machine (None: that of
+    the test), and the ticks for which a leader that hears nothing of its followers goes on.
     """
 
     number: int
     servers: Sequence[str]
-    sync_limit: int
     machine: Machine | None = None
+    sync_limit: int = 5
 
 
 @contextmanager
@@ -67,7 +67,7 @@ def three_servers(
             machine = machines[own - 1] if machines else None
             home = directory if machine is None else machine.directory
             lines = [line(number, own) for number in (1, 2, 3)]
-            member = Member(own, lines, 60 if can_be_left_alone else 5, machine)
+            member = Member(own, lines, machine, 60 if can_be_left_alone else 5)
             return ZooKeeperServer(home / f"server{own}", member=member, followers=proxies[own - 1])
 
         servers = [server(own) for own in (1, 2, 3)]
