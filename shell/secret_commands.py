@@ -254,7 +254,7 @@ def refuse_running_hosts(settings: Settings) -> None:
     if settings.storage.volume != "none":
         return
     with closing(open_coordination(settings)) as coordination:
-        running = [one.session_id for kind in KINDS for one in coordination.sessions(kind) if one.alive]
+        running = [one.session_id for one in coordination.sessions(*KINDS) if one.alive]
     if running:
         raise RefusedError(
             f"{', '.join(running)} run, and those of other hosts do not know a new secret: stop all hosts, renew it, "

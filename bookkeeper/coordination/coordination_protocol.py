@@ -7,11 +7,12 @@ its candidacies end with it. ``embedded`` implements the protocol. Rules: R6, R8
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Protocol
 
 from msgspec import Struct
 
+from bookkeeper.errors import RefusedError
 from bookkeeper.model import HostIdentity
 
 
@@ -120,6 +121,11 @@ class Coordination(Protocol):
     def delete(self, path: str, expected_version: int | None = None) -> None:
         """Remove a value; no error when there is none."""
 
+    def put_while_idle(self, values: Mapping[str, bytes]) -> None:
+        """Set values in one step, while no session is alive. Raises RefusedError with the sessions that are. A process
+        that opens a session and then reads the tree has either prevented the change, or sees it.
+        """
+
     def children(self, prefix: str) -> dict[str, Versioned]:
         """All values whose path starts with ``prefix``, read at one moment."""
 
@@ -147,3 +153,9 @@ class Coordination(Protocol):
 
     def close(self) -> None:
         """End all sessions of this object and release files or connections."""
+
+
+def refuse_alive(sessions: Iterable[SessionInfo]) -> None:
+    """Raise RefusedError when one of the sessions is alive."""
+    if running := [info.session_id for info in sessions if info.alive]:
+        raise RefusedError(f"{', '.join(running)} run with the former settings: stop all hosts first")

@@ -17,7 +17,14 @@ from pathlib import Path
 
 from bookkeeper.clock import Clock, SystemClock
 from bookkeeper.config.sections import CoordinationSettings
-from bookkeeper.coordination.coordination_protocol import Candidacy, Leader, Session, SessionInfo, Versioned
+from bookkeeper.coordination.coordination_protocol import (
+    Candidacy,
+    Leader,
+    Session,
+    SessionInfo,
+    Versioned,
+    refuse_alive,
+)
 from bookkeeper.coordination.embedded_candidacies import (
     end_candidacies,
     read_candidacies,
@@ -42,6 +49,8 @@ COORDINATION_FILE = "coordination.db"
 _GENERATION = "generation"
 _SESSION_SERIAL = "session"
 _NUMBERS = "number/"
+TRIES = 50
+"""Tries of a change that sessions came before."""
 
 
 def _random_suffix() -> str:
@@ -296,6 +305,25 @@ class EmbeddedCoordination:
             db.execute("DELETE FROM tree WHERE path = ?", (path,))
             increment(db, _GENERATION)
 
+    def put_while_idle(self, values: Mapping[str, bytes]) -> None:
+        """See the protocol."""
+        for path in values:
+            _checked(path)
+        for _ in range(TRIES):
+            with self._store.reading() as db:
+                serial = _counter(db, _SESSION_SERIAL)
+                ids = [row[0] for row in db.execute("SELECT session_id FROM sessions ORDER BY 1")]
+            refuse_alive([info for session_id in ids if (info := self._judge(session_id)) is not None])
+            with self._store.writing() as db:
+                if _counter(db, _SESSION_SERIAL) != serial:
+                    continue  # another session has begun
+                for path, value in values.items():
+                    version = _expect(db, path, None) + 1
+                    db.execute("INSERT OR REPLACE INTO tree VALUES (?, ?, ?)", (path, value, version))
+                increment(db, _GENERATION)
+                return
+        raise ConflictError(f"{TRIES} sessions began meanwhile; try again")
+
     def children(self, prefix: str) -> dict[str, Versioned]:
         """See the protocol."""
         with self._store.reading() as db:
@@ -304,12 +332,12 @@ class EmbeddedCoordination:
     def tree(self) -> tuple[int, dict[str, Versioned]]:
         """See the protocol."""
         with self._store.reading() as db:
-            return _generation(db), _values(db, "/")
+            return _counter(db, _GENERATION), _values(db, "/")
 
     def generation(self) -> int:
         """See the protocol."""
         with self._store.reading() as db:
-            return _generation(db)
+            return _counter(db, _GENERATION)
 
     def settled_generation(self) -> int:
         """See the protocol: here, :meth:`generation` is."""
@@ -320,8 +348,7 @@ class EmbeddedCoordination:
     def number(self, name: str) -> int:
         """See the protocol."""
         with self._store.reading() as db:
-            row = db.execute("SELECT value FROM counters WHERE name = ?", (_NUMBERS + name,)).fetchone()
-        return 0 if row is None else int(row[0])
+            return _counter(db, _NUMBERS + name)
 
     def raise_number(self, name: str, least: int) -> None:
         """See the protocol."""
@@ -354,8 +381,8 @@ def process_started(pid: int) -> str:
     return "" if state in "ZX" else started
 
 
-def _generation(db: sqlite3.Connection) -> int:
-    row = db.execute("SELECT value FROM counters WHERE name = ?", (_GENERATION,)).fetchone()
+def _counter(db: sqlite3.Connection, name: str) -> int:
+    row = db.execute("SELECT value FROM counters WHERE name = ?", (name,)).fetchone()
     return 0 if row is None else int(row[0])
 
 

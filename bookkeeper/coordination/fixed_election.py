@@ -3,7 +3,8 @@
 Each host has a settings file of its own, and a process reads it when it starts. A host that does not stand, while the
 master elects among those that stand, never leads, and its tablets may have no leader. So the first start of a cluster
 records the election in the configuration tree, and a process with another one does not start. A start while no process
-of the cluster runs may record another one.
+of the cluster runs may record another one. With a store in ZooKeeper hosts of other machines may run: there a start
+changes nothing, and a command does (``shared_settings``).
 """
 
 from __future__ import annotations
@@ -32,5 +33,6 @@ def agree_on_election(coordination: Coordination, election: str) -> None:
     if recorded != election:
         raise RefusedError(
             f"replicas.election is {election}, and the cluster elects leaders by {recorded}; set it to {recorded}, "
-            "or stop all hosts, set the same in the bookkeeper.toml of each, and start them again"
+            "or stop all hosts, set the same in the bookkeeper.toml of each, run bookkeeper config share DIR if the "
+            "coordination store is in ZooKeeper, and start them again"
         )

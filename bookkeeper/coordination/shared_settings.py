@@ -13,22 +13,25 @@ from contextlib import suppress
 from bookkeeper.config.file import all_values, different, shared_values, unlike
 from bookkeeper.config.sections import Settings
 from bookkeeper.coordination.config_tree import (
+    ELECTION_PATH,
     HOST_SETTINGS,
     SETTINGS_PATH,
+    format_election,
     format_settings,
     host_settings_path,
     parse_settings,
     path_name,
     read_config,
 )
-from bookkeeper.coordination.coordination_protocol import Coordination
+from bookkeeper.coordination.coordination_protocol import Coordination, Session
+from bookkeeper.coordination.fixed_election import agree_on_election
 from bookkeeper.errors import ConflictError, RefusedError
 
 KINDS = ("master", "tserver", "replay")
 """Kinds of sessions."""
 
 APART = ("replicas.election",)
-"""Shared settings with a record of their own."""
+"""Shared settings with a record of their own, which clusters with an embedded store have, too."""
 
 
 def recorded_values(settings: Settings) -> dict[str, object]:
@@ -77,19 +80,38 @@ def unlike_hosts(coordination: Coordination, settings: Settings) -> dict[str, li
     return found
 
 
+def agree_on_all_settings(coordination: Coordination, settings: Settings) -> None:
+    """As :func:`agree_on_settings`, and :func:`agree_on_election`."""
+    agree_on_election(coordination, settings.replicas.election)
+    agree_on_settings(coordination, settings)
+
+
+def agree_in_session(session: Session, coordination: Coordination, settings: Settings) -> None:
+    """The same in a session that was just opened: :func:`replace_settings` that did not see the session came before.
+    Ends the session when it raises.
+    """
+    try:
+        agree_on_all_settings(coordination, settings)
+    except BaseException:
+        session.close()
+        raise
+
+
 def other_values(settings: Settings, recorded: Mapping[str, object]) -> list[str]:
     """A line for each setting in which a host differs from the cluster."""
     return different(recorded_values(settings), recorded)
 
 
 def replace_settings(coordination: Coordination, settings: Settings) -> list[str]:
-    """Record the shared settings of a host as those of the cluster. Returns a line for each that changes. Raises
-    RefusedError while a process of the cluster runs, ConflictError when another command changes them.
+    """Record the shared settings of a host as those of the cluster, the election among them, in one step. Returns a
+    line for each that changes. Raises RefusedError while a process of the cluster runs.
     """
-    running = [one.session_id for kind in KINDS for one in coordination.sessions(kind) if one.alive]
-    if running:
-        raise RefusedError(f"{', '.join(running)} run with the former settings: stop all hosts first")
-    before = coordination.get(SETTINGS_PATH)
-    recorded = read_config(coordination).settings or {}
-    coordination.put(SETTINGS_PATH, format_settings(recorded_values(settings)), 0 if before is None else before.version)
-    return other_values(settings, recorded)
+    config, election = read_config(coordination), settings.replicas.election
+    changed = other_values(settings, config.settings or {})
+    if config.election != election:
+        changed.append(f"replicas.election is {election} here, and {config.election} there")
+    if changed:
+        coordination.put_while_idle(
+            {SETTINGS_PATH: format_settings(recorded_values(settings)), ELECTION_PATH: format_election(election)}
+        )
+    return changed

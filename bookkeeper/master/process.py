@@ -14,8 +14,7 @@ from bookkeeper.config.sections import Settings
 from bookkeeper.coordination.config_changes import register_instance
 from bookkeeper.coordination.config_tree import Instance
 from bookkeeper.coordination.coordination_protocol import Coordination, Session
-from bookkeeper.coordination.fixed_election import agree_on_election
-from bookkeeper.coordination.shared_settings import agree_on_settings
+from bookkeeper.coordination.shared_settings import agree_in_session, agree_on_all_settings
 from bookkeeper.errors import BookkeeperError, LeaseLostError, TransientError
 from bookkeeper.master.leadership import Leadership, assemble
 from bookkeeper.master.reign.leader import campaign
@@ -64,8 +63,7 @@ class MasterProcess:
         own = settings.instance
         hello = Hello(PROTOCOL_VERSION, own.instance_id, own.name, MASTER_KIND)
         register_instance(coordination, Instance(own.instance_id, own.name))
-        agree_on_election(coordination, settings.replicas.election)
-        agree_on_settings(coordination, settings)
+        agree_on_all_settings(coordination, settings)
         self._settings, self._coordination, self._table, self._clock = settings, coordination, table, clock
         self._rng = rng or random.Random()
         entrance = entrance_of(settings)
@@ -81,6 +79,7 @@ class MasterProcess:
         self._pool = RpcPool(hello, settings.rpc, clock, process_credentials(settings))
         self._peer_pool = RpcPool(hello, settings.rpc, clock, peer_credentials(settings))
         self._session: Session = coordination.open_session(MASTER_KIND, self._server.address)
+        agree_in_session(self._session, coordination, settings)
         self._leadership: Leadership | None = None
         self._published: bool | None = None
         """Whether this master led when its address was published; None: it was not."""

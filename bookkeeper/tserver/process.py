@@ -18,11 +18,10 @@ from bookkeeper.clock import Clock
 from bookkeeper.config.host_id import host_id_of
 from bookkeeper.config.sections import Settings
 from bookkeeper.coordination.coordination_protocol import Coordination, Session
-from bookkeeper.coordination.fixed_election import agree_on_election
 from bookkeeper.coordination.host_holders import hold_host, node_text, refuse_held
 from bookkeeper.coordination.host_starts import count_as_wiped_if_older, count_start
 from bookkeeper.coordination.lease_file import read_boot_id
-from bookkeeper.coordination.shared_settings import agree_on_settings
+from bookkeeper.coordination.shared_settings import agree_in_session, agree_on_all_settings
 from bookkeeper.errors import CorruptionError, RefusedError, TransientError
 from bookkeeper.log_homes.log_volume import OwnLogs
 from bookkeeper.log_homes.opening import SessionLogs, open_homes, open_logs
@@ -68,8 +67,7 @@ class TServerProcess:
         """Bind an address, open the session, and build the parts. Raises OSError, RefusedError when the cluster elects
         leaders in another way, has other settings in common, or this process has no place for its logs, TransientError.
         """
-        agree_on_election(coordination, settings.replicas.election)
-        agree_on_settings(coordination, settings)
+        agree_on_all_settings(coordination, settings)
         self._clock = clock
         self._die = die
         own = settings.instance
@@ -121,13 +119,16 @@ class TServerProcess:
         RefusedError.
         """
         if self._host is None:
-            return coordination.open_session(SESSION_KIND, self._server.address)
+            session = coordination.open_session(SESSION_KIND, self._server.address)
+            agree_in_session(session, coordination, settings)
+            return session
         host_id, node = host_id_of(settings), node_text(read_boot_id(), *self._host.lock_file)
         if host_id:
             refuse_held(coordination, settings.host.name, host_id, node)
         count_as_wiped_if_older(coordination, self._host)
         identity = replace(self._host.identity, zone=settings.host.zone)
         session = coordination.open_session(SESSION_KIND, self._server.address, identity)
+        agree_in_session(session, coordination, settings)
         try:
             if host_id:
                 hold_host(coordination, settings.host.name, host_id, node, session.session_id)

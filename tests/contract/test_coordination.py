@@ -7,16 +7,19 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 from bookkeeper.coordination.config_changes import next_count
-from bookkeeper.coordination.coordination_protocol import Coordination
+from bookkeeper.coordination.coordination_protocol import Coordination, Session, Versioned
 from bookkeeper.errors import ConflictError, InvalidInputError, LeaseLostError, RefusedError
 from bookkeeper.model import HostIdentity
 from tests.support.coordination_process import LEASE_MS, MARGIN_MS, STORES, CoordinationProcess, new_store
+from tests.support.faults import fault
+from tests.support.must_raise import must_raise
 
 
 @dataclass
@@ -342,6 +345,40 @@ def test_children_are_one_moment_even_while_others_write(site: Site, store: Coor
             assert seen == list(range(len(seen))), "a later value without an earlier one"
         writer.join()
     assert len(store.children("/n/")) == 150
+
+
+def test_several_values_change_in_one_step_while_no_session_is_alive(store: Coordination) -> None:
+    store.put("/a", b"1")
+    before, _ = store.tree()
+    session = store.open_session("replay", "h:1")
+    with pytest.raises(RefusedError, match=rf"{session.session_id} run with the former settings: stop all hosts first"):
+        store.put_while_idle({"/a": b"2", "/b": b"2"})
+    session.close()
+    store.put_while_idle({"/a": b"2", "/b": b"2"})
+    assert store.tree() == (before + 1, {"/a": Versioned(b"2", 2), "/b": Versioned(b"2", 1)})
+
+
+def test_a_session_that_begins_in_the_middle_prevents_a_change(site: Site, store: Coordination) -> None:
+    with closing(site.open()) as other:
+        look, opened = store._judge, list[Session]()  # type: ignore[attr-defined]
+        store.open_session("replay", "h:1").close()
+
+        def looked(*arguments: object) -> object:
+            found = look(*arguments)
+            if not opened:
+                opened.append(other.open_session("master", "h:2"))
+            return found
+
+        store._judge = looked  # type: ignore[attr-defined]
+        with must_raise(RefusedError, "a change came behind a session", match="stop all hosts first"):
+            store.put_while_idle({"/a": b"2"})
+        assert store.get("/a") is None
+
+
+def test_without_the_serial_a_change_comes_behind_a_session(site: Site, store: Coordination) -> None:
+    switches = {"embedded": "embedded-idle-at-a-look", "zookeeper": "zookeeper-idle-at-a-look"}
+    with fault(switches[site.name]), pytest.raises(AssertionError, match="a change came behind a session"):
+        test_a_session_that_begins_in_the_middle_prevents_a_change(site, store)
 
 
 def test_the_tree_is_of_one_moment_while_it_changes(site: Site, store: Coordination) -> None:

@@ -457,7 +457,7 @@ def test_a_law_of_the_store_is_red_without_its_cure(switch: str, place: Place) -
 
 
 def test_the_tree_is_read_by_its_changes(place: Place) -> None:
-    store, writer = place.open(), place.open()
+    store, writer = place.open(lease_ms=20_000), place.open(lease_ms=20_000)
     for number in range(1_000):
         writer.put(f"/tables/{number}", b"x" * 100)
     assert len(store.children("/tables/")) == 1_000

@@ -30,6 +30,7 @@ from shell.config_commands import check_stores
 from tests.support.certificates import Authority
 from tests.support.faults import fault
 from tests.support.must_raise import must_raise
+from tests.support.shell import quick
 from tests.support.tservers import wait_until
 from tests.support.zookeeper import ZooKeeperServer
 
@@ -165,6 +166,24 @@ def test_a_start_makes_no_secret_and_changes_no_election(zookeeper: ZooKeeperSer
 def test_without_the_rule_a_start_makes_secrets(zookeeper: ZooKeeperServer, tmp_path: Path) -> None:
     with fault("zookeeper-start-makes-secrets"), pytest.raises(AssertionError, match="a start made a secret"):
         a_start_makes_no_secret_and_changes_no_election(zookeeper, tmp_path / "west")
+
+
+def test_a_command_changes_the_election(zookeeper: ZooKeeperServer, tmp_path: Path) -> None:
+    settings = made(zookeeper, tmp_path / "west")
+    with edited(settings, 'election = "master"', 'election = "coordination"') as other:
+        with pytest.raises(RefusedError, match=r"elects leaders by master; .* run bookkeeper config share DIR"):
+            complete_cluster(other)
+        with closing(open_coordination(settings)) as coordination:
+            coordination.open_session("replay", "127.0.0.1:1")
+            answer = quick("config", "share", str(settings.directory))
+            assert (answer.code, answer.out) == (1, "")
+            assert "run with the former settings: stop all hosts first" in answer.err
+            assert read_config(coordination).election == "master"
+        answer = quick("config", "share", str(settings.directory))
+        assert (answer.code, answer.out) == (0, "replicas.election is coordination here, and master there\n")
+        answer = quick("config", "share", str(settings.directory))
+        assert (answer.code, answer.out) == (0, "the cluster has these settings already\n")
+        complete_cluster(other)
 
 
 def an_older_root_is_refused(zookeeper: ZooKeeperServer, home: Path) -> None:

@@ -35,6 +35,9 @@ PARTS = (SESSIONS, ALIVE, CANDIDATES, TREE, NUMBERS, LEADER, SERIAL, PLACES, GEN
 CHANGES_MAX = 64
 """Changes that the generation has; who missed more reads the tree anew."""
 
+SEVERAL = ""
+"""In place of the path of a change: several paths have changed, and the tree is read anew."""
+
 PLACES_MAX = 2_000
 """Candidacies in one node: far below :data:`NODE_BYTES_MAX`."""
 
@@ -60,7 +63,7 @@ class Place(Struct, frozen=True):
 
 
 class TreeChange(Struct, frozen=True):
-    """A path that changed with the generation of this number; ``token`` says whose change it was."""
+    """A path, or :data:`SEVERAL`, that changed with the generation of this number; ``token``: whose change it was."""
 
     generation: int
     path: str
@@ -126,7 +129,7 @@ def missed(changes: list[TreeChange], known: int, now: int) -> set[str] | None:
     """The paths that changed behind generation ``known``; None when the list does not reach back to it."""
     behind = {change.path for change in changes if known < change.generation <= now}
     numbers = [change.generation for change in changes if known < change.generation <= now]
-    return behind if len(numbers) == now - known else None
+    return behind if len(numbers) == now - known and SEVERAL not in behind else None
 
 
 def session_of_part(name: str) -> str:

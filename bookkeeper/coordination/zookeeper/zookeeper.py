@@ -16,7 +16,14 @@ from msgspec import Struct
 
 from bookkeeper.clock import Clock, SystemClock
 from bookkeeper.config.sections import CoordinationSettings
-from bookkeeper.coordination.coordination_protocol import Candidacy, Leader, Session, SessionInfo, Versioned
+from bookkeeper.coordination.coordination_protocol import (
+    Candidacy,
+    Leader,
+    Session,
+    SessionInfo,
+    Versioned,
+    refuse_alive,
+)
 from bookkeeper.coordination.host_leases import HostLeases
 from bookkeeper.coordination.seen_store import StoreAge
 from bookkeeper.coordination.zookeeper import layout
@@ -190,10 +197,13 @@ class ZooKeeperCoordination:
 
     def sessions(self, *kinds: str) -> list[SessionInfo]:
         """See the protocol."""
+        return self._sessions(lambda name: name.partition("-")[0] in kinds)
+
+    def _sessions(self, is_wanted: Callable[[str], bool]) -> list[SessionInfo]:
         _, (listed, alive) = self._zk.watched(lists=self._session_lists())
         with self._lives_lock:
             self._lives.keep(alive.names)
-        ids = [name for name in listed.names if name.partition("-")[0] in kinds]
+        ids = list(filter(is_wanted, listed.names))
         return [info for info in self._judge(ids, frozenset(alive.names)) if info is not None]
 
     def has_session_news(self) -> bool:
@@ -437,6 +447,35 @@ class ZooKeeperCoordination:
             return Remove(node, version - 1) if version else None
 
         self._change_tree(path, expected_version, change)
+
+    def put_while_idle(self, values: Mapping[str, bytes]) -> None:
+        """See the protocol: each new session writes the serial."""
+        token = self._suffix()
+        for path, value in values.items():
+            layout.checked_size(value, f"the value of {layout.checked_path(path)}")
+        for _ in self._tries():
+            serial, tree = self._node(layout.SERIAL), self._current_tree()
+            if any(known.token == token for known in tree.changes):
+                return
+            refuse_alive(self._sessions(lambda _: True))
+            content = layout.with_change(tree.changes, TreeChange(tree.generation + 1, layout.SEVERAL, token))
+            writes = [
+                Write(self._tree_node(path), value, tree.values[path].version - 1)
+                if path in tree.values
+                else Create(self._tree_node(path), value)
+                for path, value in values.items()
+            ]
+            try:
+                self._zk.commit(
+                    Check(self._zk.at(layout.SERIAL), serial.version),
+                    Write(self._zk.at(layout.GENERATION), content, tree.generation),
+                    *writes,
+                )
+            except (NotAsExpectedError, UnknownOutcomeError) as error:
+                LOG.info("whether the values were written is looked for: %s", error)
+            else:
+                return
+        raise self._busy("the tree")
 
     def children(self, prefix: str) -> dict[str, Versioned]:
         """See the protocol."""

@@ -5,6 +5,20 @@ from __future__ import annotations
 from tests.support.faults.switch import Switch
 
 COORDINATION: dict[str, Switch] = {
+    "embedded-idle-at-a-look": Switch(
+        "bookkeeper.coordination.embedded",
+        "EmbeddedCoordination.put_while_idle",
+        old="if _counter(db, _SESSION_SERIAL) != serial:",
+        new="if False:",
+        breaks="a process that starts while a command changes the shared settings runs with the former ones",
+    ),
+    "settings-compared-once": Switch(
+        "bookkeeper.coordination.shared_settings",
+        "agree_in_session",
+        old="agree_on_all_settings(coordination, settings)",
+        new="pass",
+        breaks="a process that starts while a command changes the shared settings runs with the former ones",
+    ),
     "older-disks-keep-their-name": Switch(
         "bookkeeper.coordination.host_starts",
         "count_as_wiped_if_older",

@@ -213,6 +213,13 @@ ZOOKEEPER: dict[str, Switch] = {
         new="if False:",
         breaks="R6: a host goes on with the configuration of an hour ago",
     ),
+    "zookeeper-idle-at-a-look": Switch(
+        _STORE,
+        "ZooKeeperCoordination.put_while_idle",
+        old="Check(self._zk.at(layout.SERIAL), serial.version),",
+        new="Check(self._zk.at(layout.SERIAL)),",
+        breaks="a process that starts while a command changes the shared settings runs with the former ones",
+    ),
     "zookeeper-start-makes-secrets": Switch(
         "bookkeeper.standalone.directory",
         "complete_cluster",

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from bookkeeper.coordination.coordination_protocol import Candidacy, Leader, SessionInfo, Versioned
+from bookkeeper.coordination.coordination_protocol import Candidacy, Leader, SessionInfo, Versioned, refuse_alive
 from bookkeeper.errors import ConflictError, LeaseLostError, UnavailableError
 from bookkeeper.model import HostIdentity
 from tests.support.simulation.kernel import Kernel, Process
@@ -172,6 +172,15 @@ class SimCoordination:
         if expected_version is not None and expected_version != found.version:
             raise ConflictError(f"{path} has version {found.version}")
         del self._tree[path]
+        self._generation += 1
+
+    def put_while_idle(self, values: Mapping[str, bytes]) -> None:
+        self._pause("write several values")
+        refuse_alive(
+            SessionInfo(one.session_id, one.kind, one.address, not one.dead) for one in self.sessions_by_id.values()
+        )
+        for path, value in values.items():
+            self._tree[path] = Versioned(value, self._tree[path].version + 1 if path in self._tree else 1)
         self._generation += 1
 
     def children(self, prefix: str) -> dict[str, Versioned]:

@@ -12,7 +12,14 @@ from bookkeeper.config.file import new_settings, settings_of_host
 from bookkeeper.config.sections import CoordinationSettings, Settings
 from bookkeeper.coordination.config_tree import SETTINGS_PATH, read_config
 from bookkeeper.coordination.embedded import EmbeddedCoordination
-from bookkeeper.coordination.shared_settings import agree_on_settings, record_settings, replace_settings, unlike_hosts
+from bookkeeper.coordination.shared_settings import (
+    agree_in_session,
+    agree_on_all_settings,
+    agree_on_settings,
+    record_settings,
+    replace_settings,
+    unlike_hosts,
+)
 from bookkeeper.errors import CorruptionError, RefusedError
 from tests.support.faults import fault
 from tests.support.machines_settings import ON_MACHINES
@@ -77,7 +84,7 @@ def test_addresses_and_files_may_differ(store: EmbeddedCoordination, tmp_path: P
 
 
 def test_they_change_while_no_process_runs(store: EmbeddedCoordination, tmp_path: Path) -> None:
-    agree_on_settings(store, host(tmp_path))
+    agree_on_all_settings(store, host(tmp_path))
     other = host(tmp_path, replication__quarantine_tries=9)
     session = store.open_session("replay", "127.0.0.1:1")
     with pytest.raises(RefusedError, match="run with the former settings: stop all hosts first"):
@@ -86,6 +93,43 @@ def test_they_change_while_no_process_runs(store: EmbeddedCoordination, tmp_path
     assert replace_settings(store, other) == ["replication.quarantine_tries is 9 here, and 5 there"]
     agree_on_settings(store, other)
     assert replace_settings(store, other) == []
+
+
+def test_the_election_changes_with_them_in_one_step(store: EmbeddedCoordination, tmp_path: Path) -> None:
+    first = host(tmp_path)
+    agree_on_all_settings(store, first)
+    generation = store.generation()
+    other = host(tmp_path, replicas__election="coordination", replication__quarantine_tries=9)
+    assert replace_settings(store, other) == [
+        "replication.quarantine_tries is 9 here, and 5 there",
+        "replicas.election is coordination here, and master there",
+    ]
+    assert store.generation() == generation + 1
+    agree_on_all_settings(store, other)
+    with pytest.raises(RefusedError, match="elects leaders by coordination"):
+        agree_on_all_settings(store, first)
+
+
+def a_process_that_starts_meanwhile_has_the_new_settings_or_prevents_them(
+    store: EmbeddedCoordination, directory: Path
+) -> None:
+    """It compared its settings before the command, and opens its session afterwards."""
+    first, other = host(directory), host(directory, replication__quarantine_tries=9)
+    agree_on_all_settings(store, first)
+    replace_settings(store, other)
+    late = store.open_session("master", "127.0.0.1:1")
+    with must_raise(RefusedError, "a process runs with the former settings", match="is 5 here, and 9 there"):
+        agree_in_session(late, store, first)
+    assert not late.is_valid()
+
+
+def test_a_process_that_starts_meanwhile_has_the_new_settings(store: EmbeddedCoordination, tmp_path: Path) -> None:
+    a_process_that_starts_meanwhile_has_the_new_settings_or_prevents_them(store, tmp_path)
+
+
+def test_without_a_second_look_it_has_the_former_ones(store: EmbeddedCoordination, tmp_path: Path) -> None:
+    with fault("settings-compared-once"), pytest.raises(AssertionError, match="runs with the former settings"):
+        a_process_that_starts_meanwhile_has_the_new_settings_or_prevents_them(store, tmp_path)
 
 
 def test_a_damaged_record_is_an_error(store: EmbeddedCoordination, tmp_path: Path) -> None:
