@@ -186,7 +186,7 @@ def refuse_missing_secrets(settings: Settings) -> None:
     if missing := store.missing():
         raise NotFoundError(
             f"{store.directory} lacks the secrets of {', '.join(missing)}, and a start makes none where other hosts "
-            "may have them: restore this directory from a backup"
+            "may have them: restore this directory from a backup, or copy them from another host"
         )
 
 
