@@ -106,5 +106,5 @@ def test_a_cluster_in_zookeeper_loses_nothing_to_kills_and_standstills_and_refus
     shutil.rmtree(tmp_path / "zookeeper" / "data")
     shutil.copytree(tmp_path / "backup", tmp_path / "zookeeper" / "data")
     server.start()
-    with pytest.raises(RefusedError, match="is an older copy: its round is"):
+    with pytest.raises(RefusedError, match="is an older copy: its generation is"):
         complete_cluster(west.settings)
