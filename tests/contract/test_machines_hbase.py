@@ -215,3 +215,29 @@ def test_a_check_names_the_settings_in_which_other_hosts_differ(first: Settings,
     assert answer.code == 0, answer
     line = f"warning: host2 started with other settings: tserver.wal_roll_bytes is {1 << 30} here, and {1 << 20} there"
     assert line in answer.err.splitlines(), answer.err
+
+
+def test_a_host_joins_with_the_user_of_the_file_and_the_password_of_the_operator(
+    hbase: HBaseInstance, zookeeper: ZooKeeperServer, tmp_path: Path
+) -> None:
+    del zookeeper  # says why no server can run
+    password, wrong = tmp_path / "password", tmp_path / "wrong"
+    for path, text in ((password, "pass word\n"), (wrong, "another\n")):
+        path.write_text(text)
+        path.chmod(0o600)
+    books = f"hbase://{hbase.host}:{hbase.thrift_port}/machines{next(_numbers)}"
+    with ZooKeeperServer(tmp_path / "zookeeper", {"west": "pass word"}) as server:
+        url, home = f"zk://{server.quorum}/west", tmp_path / "two"
+        named = {**NO_VOLUME, "coordination.url": url, "coordination.user": "west"}
+        first = init_cluster(tmp_path / "one", "west", metadata_url=books, overrides=named, password_file=password)
+        file = exported(first, tmp_path / "join")
+        with pytest.raises(NotFoundError, match=r"no password of coordination.user in .*--zookeeper-password FILE"):
+            join_by_zookeeper(home, url, file)
+        with pytest.raises(RefusedError, match="refuses the user 'west'"):
+            join_by_zookeeper(home, url, file, password_file=wrong)
+        assert not home.exists()
+        second = join_by_zookeeper(home, url, file, password_file=password)
+        kept = home / "secrets" / "zookeeper.password"
+        assert (kept.read_text(), kept.stat().st_mode & 0o777) == ("pass word\n", 0o600)
+        complete_cluster(second)
+        assert set(config_of(second).hosts) == {"host1", "host2"}
