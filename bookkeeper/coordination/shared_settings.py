@@ -33,6 +33,9 @@ KINDS = ("master", "tserver", "replay")
 APART = ("replicas.election",)
 """Shared settings with a record of their own, which clusters with an embedded store have, too."""
 
+FIXED = ("instance.instance_id", "coordination.store_id", "storage.volume")
+"""Shared settings of a cluster's whole life: files lie where ``storage.volume`` was when they were made."""
+
 
 def recorded_values(settings: Settings) -> dict[str, object]:
     """What these settings would record."""
@@ -104,14 +107,16 @@ def other_values(settings: Settings, recorded: Mapping[str, object]) -> list[str
 
 def replace_settings(coordination: Coordination, settings: Settings) -> list[str]:
     """Record the shared settings of a host as those of the cluster, the election among them, in one step. Returns a
-    line for each that changes. Raises RefusedError while a process of the cluster runs.
+    line for each that changes. Raises RefusedError while a process of the cluster runs, and for another value of one
+    of :data:`FIXED`.
     """
     config, election = read_config(coordination), settings.replicas.election
-    changed = other_values(settings, config.settings or {})
+    wanted, recorded = recorded_values(settings), config.settings or {}
+    if fixed := different({name: wanted[name] for name in FIXED}, recorded):
+        raise RefusedError(f"{'; '.join(fixed)}: that never changes; correct it in {settings.directory}")
+    changed = different(wanted, recorded)
     if config.election != election:
         changed.append(f"replicas.election is {election} here, and {config.election} there")
     if changed:
-        coordination.put_while_idle(
-            {SETTINGS_PATH: format_settings(recorded_values(settings)), ELECTION_PATH: format_election(election)}
-        )
+        coordination.put_while_idle({SETTINGS_PATH: format_settings(wanted), ELECTION_PATH: format_election(election)})
     return changed

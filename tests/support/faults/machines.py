@@ -126,6 +126,13 @@ MACHINES: dict[str, Switch] = {
         new="if False:",
         breaks="two machines on one directory write the same SQLite files",
     ),
+    "files-change-their-place": Switch(
+        "bookkeeper.coordination.shared_settings",
+        "replace_settings",
+        old="if fixed := different({name: wanted[name] for name in FIXED}, recorded):",
+        new="fixed = []\nif False:",
+        breaks="logs and segments that lie in the directory of one host count as gone on the others",
+    ),
     "a-table-on-one-machine": Switch(
         "bookkeeper.master.operations.volume_need",
         "refuse_without_volume",

@@ -132,6 +132,24 @@ def test_without_a_second_look_it_has_the_former_ones(store: EmbeddedCoordinatio
         a_process_that_starts_meanwhile_has_the_new_settings_or_prevents_them(store, tmp_path)
 
 
+def the_place_of_files_never_changes(store: EmbeddedCoordination, directory: Path) -> None:
+    agree_on_settings(store, host(directory, storage__volume="directory", storage__logs="shared"))
+    generation = store.generation()
+    words = 'storage.volume is "none" here, and "directory" there: that never changes; correct it in'
+    with must_raise(RefusedError, "hosts look for files where none are", match=words):
+        replace_settings(store, host(directory))
+    assert store.generation() == generation
+
+
+def test_the_place_of_files_never_changes(store: EmbeddedCoordination, tmp_path: Path) -> None:
+    the_place_of_files_never_changes(store, tmp_path)
+
+
+def test_without_the_refusal_files_are_not_found(store: EmbeddedCoordination, tmp_path: Path) -> None:
+    with fault("files-change-their-place"), pytest.raises(AssertionError, match="look for files where none are"):
+        the_place_of_files_never_changes(store, tmp_path)
+
+
 def test_a_damaged_record_is_an_error(store: EmbeddedCoordination, tmp_path: Path) -> None:
     store.put(SETTINGS_PATH, b'{"settings":[]}')
     with pytest.raises(CorruptionError, match="configuration /settings: settings has a wrong type"):
