@@ -10,7 +10,6 @@ from msgspec.structs import replace
 
 from bookkeeper.config.file import load_settings
 from bookkeeper.config.sections import Settings
-from bookkeeper.coordination.zookeeper.url import SCHEME
 from bookkeeper.errors import InvalidInputError
 from bookkeeper.security.private_files import keep_private
 from bookkeeper.standalone.directory import init_cluster
@@ -18,7 +17,7 @@ from bookkeeper.standalone.foreground import run_standalone
 from bookkeeper.standalone.joining import join_cluster
 from bookkeeper.standalone.machine_joining import join_by_zookeeper
 from shell.output import Output, Record
-from shell.parameters import DIRECTORY, INT_COUNT, PORT, key_value
+from shell.parameters import DIRECTORY, DIRECTORY_OR_ROOT, INT_COUNT, PORT, key_value
 
 
 @click.command()
@@ -27,6 +26,7 @@ from shell.parameters import DIRECTORY, INT_COUNT, PORT, key_value
 @click.option(
     "--join",
     "cluster",
+    type=DIRECTORY_OR_ROOT,
     metavar="CLUSTER",
     help="Make a host, not a new cluster: of the one in this directory, or of the one in ZooKeeper at "
     "zk://HOST:PORT,.../ROOT, whose hosts share no directory.",
@@ -68,7 +68,7 @@ from shell.parameters import DIRECTORY, INT_COUNT, PORT, key_value
 def init(
     directory: Path,
     name: str | None,
-    cluster: str | None,
+    cluster: Path | str | None,
     secret_file: Path | None,
     in_place: bool,
     host: str | None,
@@ -90,7 +90,7 @@ def init(
     if cluster is not None:
         _refuse_with_join(name, metadata_url, further)
         values = {"standalone.tservers": tservers, **further}
-        if cluster.startswith(SCHEME):
+        if isinstance(cluster, str):
             if secret_file is None:
                 raise click.UsageError("--join zk://... needs --secret-file FILE (bookkeeper secret export DIR FILE)")
             if in_place and host is None:

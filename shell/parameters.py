@@ -15,6 +15,7 @@ import click
 from click.shell_completion import CompletionItem
 from msgspec import Struct
 
+from bookkeeper.coordination.zookeeper.url import SCHEME
 from bookkeeper.model import LocalityGroup
 from shell.output import parse_bytes
 from shell.shell_session import Session
@@ -89,7 +90,17 @@ class DirectoryType(click.Path):
         return super().convert(value, param, ctx)
 
 
+class ClusterType(DirectoryType):
+    """A cluster that a host joins: a directory, or a root in ZooKeeper, which stays text."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """The path, or the URL of the root. Raises a usage error for an empty value."""
+        is_root = isinstance(value, str) and value.startswith(SCHEME)
+        return value if is_root else super().convert(value, param, ctx)
+
+
 DIRECTORY = DirectoryType()
+DIRECTORY_OR_ROOT = ClusterType()
 
 
 class ColumnChoice(Struct, frozen=True):
