@@ -56,7 +56,8 @@ def check_books(
         if thoroughly and isinstance(table, SqliteMetadataTable):
             table.check()
         books_round = round_of(read_owner_row(table))
-        refuse_lost_coordination(settings, config, books_round, stored_round)
+        latest = coordination.number(ROUND_NAME)  # a leader on another host may raise both meanwhile
+        refuse_lost_coordination(settings, config, books_round, latest)
         refuse_missing_tables(settings.metadata_url, config, table)
 
 

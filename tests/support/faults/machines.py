@@ -133,6 +133,13 @@ MACHINES: dict[str, Switch] = {
         new="fixed = []\nif False:",
         breaks="logs and segments that lie in the directory of one host count as gone on the others",
     ),
+    "rounds-of-two-moments": Switch(
+        "bookkeeper.standalone.books",
+        "check_books",
+        old="latest = coordination.number(ROUND_NAME)",
+        new="latest = stored_round",
+        breaks="a host that starts slowly while another one leads takes the store for an older copy, and ends",
+    ),
     "a-table-on-one-machine": Switch(
         "bookkeeper.master.operations.volume_need",
         "refuse_without_volume",
