@@ -50,7 +50,8 @@ def _process(cluster: Cluster, role: str) -> psutil.Process:
 
 
 def _processes(cluster: Cluster) -> Iterator[psutil.Process]:
-    roles = {file.stem for file in (cluster.directory / "run").glob("*.json")} - {"known_tservers", "machine", "seen_store"}
+    others = {"known_tservers", "machine", "seen_store"}
+    roles = {file.stem for file in (cluster.directory / "run").glob("*.json")} - others
     for role in sorted(roles):
         process = _process(cluster, role)
         yield process
