@@ -292,11 +292,11 @@ def schedule_24(world: World) -> None:
     world.hold("lease:")
     world.hold("rpc-apply_replicated: begin", "rpc")
     wrote = [*world.put(pair.west, "t", b"a"), *world.put(pair.west, "t", b"k"), *world.put(pair.west, "t", b"x")]
+    file = pair.owner().part.parts.writing.path.wal_name
     late = world.until_at("rpc-apply_replicated: begin")
     world.kernel.holds.clear()
     world.kernel.hold(lambda task: task is late)
     pair.until_there(wrote)
-    file = pair.owner().part.parts.writing.path.wal_name
     world.roll(pair.owner())
     world.until(lambda: file not in pair.west.logs(), "the log is gone")
     world.kernel.run_for(1.5)

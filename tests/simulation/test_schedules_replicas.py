@@ -370,7 +370,7 @@ RED: Sequence[tuple[str, Callable[[World], None], str]] = (
     ("ack-at-accept", messages_are_lost_late_and_repeated, "N3: .* is durable on"),
     ("ack-before-sync", the_leader_dies, "not durable: the manifest of"),
     (
-        "wiped-disk-is-the-same and copies-are-not-confirmed",
+        "wiped-disk-is-the-same and copies-are-not-confirmed and older-disks-keep-their-name",
         a_disk_is_wiped_while_nobody_writes,
         "has no replica of tablet",
     ),
