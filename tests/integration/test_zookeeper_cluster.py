@@ -16,9 +16,8 @@ from bookkeeper.client import Mutation
 from bookkeeper.errors import RefusedError, TransientError
 from bookkeeper.standalone.directory import complete_cluster
 from tests.support.cluster import Cluster
-from tests.support.hbase import HBaseUnavailableError
 from tests.support.workloads_clusters import SETTINGS
-from tests.support.zookeeper import ZooKeeperServer
+from tests.support.zookeeper import ZooKeeperServer, own_server
 
 pytestmark = [pytest.mark.integration, pytest.mark.long, pytest.mark.spark, pytest.mark.timeout(300)]
 
@@ -29,13 +28,8 @@ ROLES = ("master", "tserver1", "tserver2", "replay")
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[ZooKeeperServer]:
     """A ZooKeeper of the test's own: it is stopped."""
-    made = ZooKeeperServer(tmp_path / "zookeeper")
-    try:
-        made.start()
-    except HBaseUnavailableError as error:
-        pytest.skip(f"NO ZOOKEEPER, so no cluster in it was tested: {error}")
-    yield made
-    made.kill9()
+    with own_server(tmp_path / "zookeeper", "no cluster in it was tested") as made:
+        yield made
 
 
 def put(cluster: Cluster, row: str) -> None:

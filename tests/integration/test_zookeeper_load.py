@@ -14,10 +14,9 @@ from bookkeeper.client import Mutation
 from bookkeeper.coordination.connect import open_zookeeper
 from bookkeeper.standalone.ports import free_ports
 from tests.support.cluster import Cluster
-from tests.support.hbase import HBaseUnavailableError
 from tests.support.masters import MasterNode
 from tests.support.tservers import wait_until
-from tests.support.zookeeper import ZooKeeperServer
+from tests.support.zookeeper import ZooKeeperServer, own_server
 
 pytestmark = [pytest.mark.integration, pytest.mark.long, pytest.mark.spark, pytest.mark.timeout(300)]
 
@@ -33,13 +32,8 @@ ROLES = ("master", "tserver1", "tserver2", "replay")
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[ZooKeeperServer]:
     """A ZooKeeper of the test's own: it counts."""
-    made = ZooKeeperServer(tmp_path / "zookeeper")
-    try:
-        made.start()
-    except HBaseUnavailableError as error:
-        pytest.skip(f"NO ZOOKEEPER, so its load was not counted: {error}")
-    yield made
-    made.kill9()
+    with own_server(tmp_path / "zookeeper", "its load was not counted") as made:
+        yield made
 
 
 def packets(server: ZooKeeperServer) -> dict[int, int]:

@@ -13,6 +13,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple, Self
 
+import pytest
+
 from bookkeeper.clock import SystemClock
 from bookkeeper.errors import UnavailableError
 from bookkeeper.standalone.children.log_end import log_end
@@ -77,6 +79,22 @@ def three_servers(
         for one in servers:
             one.wait()
         yield servers
+
+
+@contextmanager
+def own_server(directory: Path, lost: str) -> Iterator[ZooKeeperServer]:
+    """One server that runs, for a test that stops it or counts what it does. Where none can run the test is skipped;
+    ``lost`` says what was not tested then.
+    """
+    made = ZooKeeperServer(directory)
+    try:
+        made.start()
+    except HBaseUnavailableError as error:
+        pytest.skip(f"NO ZOOKEEPER, so {lost}: {error}")
+    try:
+        yield made
+    finally:
+        made.kill9()
 
 
 class ZooKeeperServer:
