@@ -2,7 +2,7 @@
 
 West runs on four hosts, three of which hold each tablet; east is its peer. Besides all other accidents, hosts are away,
 lose their power, have no room on their disks, and lose them. A third of the schedules elects leaders through
-coordination. ``BOOKKEEPER_SIMULATION_EXAMPLES=2000 BOOKKEEPER_SIMULATION_SEED=7`` searches on.
+ZooKeeper. ``BOOKKEEPER_SIMULATION_EXAMPLES=2000 BOOKKEEPER_SIMULATION_SEED=7`` searches on.
 """
 
 from __future__ import annotations
@@ -14,8 +14,9 @@ import pytest
 
 from tests.simulation.test_random_schedules import explained
 from tests.support.simulation.chaos import run_schedule
-from tests.support.simulation.hosted import ElectedStage, HostedStage, HostLogsStage
+from tests.support.simulation.hosted import HostedStage, HostLogsStage
 from tests.support.simulation.world import simulation
+from tests.support.simulation.zookeeper_stages import ElectedInZooKeeperStage, HostLogsInZooKeeperStage
 
 SEEDS = int(os.environ.get("BOOKKEEPER_SIMULATION_EXAMPLES", "60"))
 FIRST = int(os.environ.get("BOOKKEEPER_SIMULATION_SEED", "0")) * 10_000
@@ -35,7 +36,7 @@ SHARES = pytest.mark.parametrize(
 @SHARES
 def test_no_schedule_breaks_a_law_of_replicas(seeds: range, tmp_path: Path) -> None:
     for seed in seeds:
-        stage = ElectedStage if seed % 3 == 2 else HostedStage
+        stage = ElectedInZooKeeperStage if seed % 3 == 2 else HostedStage
         with simulation(tmp_path / str(seed), seed) as world, explained(world, f"seed {seed} of {stage.__name__}"):
             run_schedule(world, seed, LENGTH, stage)
 
@@ -44,5 +45,6 @@ def test_no_schedule_breaks_a_law_of_replicas(seeds: range, tmp_path: Path) -> N
 @SHARES
 def test_no_schedule_breaks_a_law_when_the_logs_lie_on_hosts(seeds: range, tmp_path: Path) -> None:
     for seed in seeds[::2]:
-        with simulation(tmp_path / str(seed), seed) as world, explained(world, f"seed {seed} with logs on hosts"):
-            run_schedule(world, seed, LENGTH, HostLogsStage)
+        stage = HostLogsInZooKeeperStage if seed % 4 == 2 else HostLogsStage
+        with simulation(tmp_path / str(seed), seed) as world, explained(world, f"seed {seed} of {stage.__name__}"):
+            run_schedule(world, seed, LENGTH, stage)

@@ -1,7 +1,9 @@
 """Random events in random order: the laws L1 to L8 hold, and all work ends.
 
 The real code of masters, tservers, senders and receivers runs over simulated edges (``tests.support.simulation``), one
-atomic step at a time. Hypothesis chooses the events; tasks go on at random in between. The run is the same each time;
+atomic step at a time. Hypothesis chooses the events; tasks go on at random in between. Most of the long schedules have
+their coordination stores in ZooKeeper: servers lag, answers are lost, ways are cut, machines are paused with their
+clocks. The run is the same each time;
 ``BOOKKEEPER_SIMULATION_EXAMPLES=1000 BOOKKEEPER_SIMULATION_SEED=7`` searches on, from another seed.
 """
 
@@ -20,9 +22,11 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_state_machine_as_test
 
 from tests.support.simulation.chaos import Chaos, run_schedule
+from tests.support.simulation.stage import Stage
 from tests.support.simulation.world import World, simulation
+from tests.support.simulation.zookeeper_stages import ZooKeeperStage
 
-EXAMPLES = int(os.environ.get("BOOKKEEPER_SIMULATION_EXAMPLES", "15"))
+EXAMPLES = int(os.environ.get("BOOKKEEPER_SIMULATION_EXAMPLES", "10"))
 SEED = int(os.environ.get("BOOKKEEPER_SIMULATION_SEED", "0"))
 TRACE_LINES = 120
 NUMBERS = st.integers(0, 9_999)
@@ -93,8 +97,9 @@ def test_no_schedule_breaks_a_law() -> None:
 @pytest.mark.timeout(3_600 if EXAMPLES > 100 else 900)
 def test_no_long_schedule_breaks_a_law(tmp_path: Path) -> None:
     for seed in range(SEED * 10_000, SEED * 10_000 + max(1, EXAMPLES // 2)):
-        with simulation(tmp_path / str(seed), seed) as world, explained(world, f"seed {seed}"):
-            run_schedule(world, seed, 60)
+        stage = Stage if seed % 3 == 2 else ZooKeeperStage
+        with simulation(tmp_path / str(seed), seed) as world, explained(world, f"seed {seed} of {stage.__name__}"):
+            run_schedule(world, seed, 60, stage)
 
 
 def test_a_seed_is_a_schedule(tmp_path: Path) -> None:

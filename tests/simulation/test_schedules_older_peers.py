@@ -16,6 +16,7 @@ from bookkeeper.coordination.older_peers import CONFIRMED, lost_since
 from tests.support.faults import fault
 from tests.support.simulation.cluster import Cluster
 from tests.support.simulation.pair import Pair
+from tests.support.simulation.tree import SimCoordination
 from tests.support.simulation.world import World, simulation
 
 
@@ -26,8 +27,10 @@ class Backup:
         self._cluster, self._copy = cluster, cluster.settings.directory.with_name(f"{cluster.name}-backup")
         stop(cluster)
         shutil.copytree(cluster.settings.directory, self._copy)
-        self._rows, self._numbers = deepcopy(cluster.table._rows), dict(cluster.coordination.risen)
-        self._sessions = dict(cluster.coordination.sessions_by_id)
+        store = cluster.coordination
+        assert isinstance(store, SimCoordination)
+        self._store, self._rows, self._numbers = store, deepcopy(cluster.table._rows), dict(store.risen)
+        self._sessions = dict(store.sessions_by_id)
         start(cluster)
 
     def restore(self) -> None:
@@ -35,8 +38,8 @@ class Backup:
         stop(self._cluster)
         shutil.rmtree(self._cluster.settings.directory)
         shutil.copytree(self._copy, self._cluster.settings.directory)
-        self._cluster.table._rows, self._cluster.coordination.risen = self._rows, self._numbers
-        self._cluster.coordination.sessions_by_id = self._sessions
+        self._cluster.table._rows, self._store.risen = self._rows, self._numbers
+        self._store.sessions_by_id = self._sessions
         start(self._cluster)
 
 

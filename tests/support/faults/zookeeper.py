@@ -30,6 +30,23 @@ ZOOKEEPER: dict[str, Switch] = {
         new="session_id), ANY))",
         breaks="R15: a renewal between an observer's look and its verdict does not count",
     ),
+    "zookeeper-unanswered-renewals-count": Switch(
+        "bookkeeper.coordination.zookeeper.zookeeper_session",
+        "ZooKeeperSession._renew",
+        old="except UnavailableError as error:",
+        new="""
+        except UnavailableError as error:
+            self._valid_until_ns = before_ns + self._lease_ns
+        """,
+        breaks="R15: a process that is cut off counts on a lease that others saw run out",
+    ),
+    "zookeeper-leads-by-a-look": Switch(
+        _STORE,
+        "ZooKeeperCoordination._write_leader",
+        old="layout.encode(leader), version))",
+        new="layout.encode(leader), ANY))",
+        breaks="R1: two masters lead in one epoch, and write different values at one rank",
+    ),
     "zookeeper-lease-not-on-the-host": Switch(
         "bookkeeper.coordination.zookeeper.zookeeper_session",
         "ZooKeeperSession._renew",

@@ -1,8 +1,9 @@
 """``python -m tests.support.simulation SEED``: plays one random schedule, and shows its steps when a law breaks.
 
-``--stage`` is what the failing run names: ``pair`` for ``tests/simulation/test_random_schedules.py``; ``hosts``,
-``elected`` and ``host-logs`` for ``tests/simulation/test_random_replicas.py`` (with ``--length 10``); ``triangle`` and
-``imports`` for ``tests.soak``.
+``--stage`` is what the failing run names: ``pair`` and ``zookeeper`` for ``tests/simulation/test_random_schedules.py``;
+``hosts``, ``zookeeper-elected``, ``host-logs`` and ``zookeeper-host-logs`` for
+``tests/simulation/test_random_replicas.py`` (with ``--length 10``); ``elected``, ``triangle`` and ``imports`` for
+``tests.soak``.
 ``--switch`` plays it with a broken rule (:mod:`tests.support.faults`).
 """
 
@@ -22,6 +23,7 @@ from tests.support.simulation.chaos import run_schedule
 from tests.support.simulation.hosted import ElectedStage, HostedStage, HostLogsStage
 from tests.support.simulation.stage import ImportingTriangle, Stage, Triangle
 from tests.support.simulation.world import simulation
+from tests.support.simulation.zookeeper_stages import ElectedInZooKeeperStage, HostLogsInZooKeeperStage, ZooKeeperStage
 
 STAGES: Mapping[str, type[Stage]] = {
     "pair": Stage,
@@ -30,6 +32,9 @@ STAGES: Mapping[str, type[Stage]] = {
     "hosts": HostedStage,
     "host-logs": HostLogsStage,
     "elected": ElectedStage,
+    "zookeeper": ZooKeeperStage,
+    "zookeeper-elected": ElectedInZooKeeperStage,
+    "zookeeper-host-logs": HostLogsInZooKeeperStage,
 }
 
 

@@ -178,8 +178,8 @@ def relief(stage: Stage, _rng: Random) -> None:
     """Stopped tasks go on, hosts come back, and the network and the stores work again."""
     for cluster in stage.clusters:
         for node in [*cluster.masters, *cluster.tservers, *cluster.replays]:
-            node.process.suspended = False
-        cluster.coordination.unreadable = False
+            stage.kernel.resume(node.process)
+        cluster.coordination.calm()
         cluster.table.refuse = nobody
         for host in cluster.hosts:
             host.make_room()

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from random import Random
 
-from tests.support.simulation import accidents, deeds, host_accidents
+from tests.support.simulation import accidents, deeds, host_accidents, zookeeper_accidents
 from tests.support.simulation.climate import Climate, drawn
 from tests.support.simulation.late_writes import drawn_way
 from tests.support.simulation.laws import judge_at_rest
@@ -27,7 +27,7 @@ SELDOM: Mapping[str, Happening] = {**deeds.SELDOM, **accidents.ACCIDENTS}
 HAPPENINGS: Mapping[str, Happening] = {**DAILY, **SELDOM}
 
 
-MORE: Mapping[str, Happening] = {**deeds.MORE, **host_accidents.ACCIDENTS}
+MORE: Mapping[str, Happening] = {**deeds.MORE, **host_accidents.ACCIDENTS, **zookeeper_accidents.ACCIDENTS}
 """Further ones, for stages that name them."""
 
 
@@ -48,6 +48,7 @@ class Chaos:
         self.stage = stage(world, Random(seed), self.climate.rows, self.climate.both_ways)
         for cluster in self.stage.clusters:
             cluster.table.way = drawn_way(seed, cluster.name)
+            cluster.coordination.draw(seed)
         self.kernel.observe = self._judge
 
     def _judge(self) -> None:
@@ -60,6 +61,7 @@ class Chaos:
     def happen(self, name: str, number: int) -> None:
         """Let something happen."""
         self.kernel.note(f"{name} {number}")
+        self.stage.supervise()
         self.happenings[name](self.stage, Random(number))
 
     def run(self, seed: int, steps: int) -> None:

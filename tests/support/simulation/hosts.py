@@ -89,7 +89,7 @@ class Host:
     def resume(self) -> None:
         """Let the stopped process go on."""
         assert self.node is not None
-        self.node.process.suspended = False
+        self.cluster.world.kernel.resume(self.node.process)
 
     # ---- its disk
 

@@ -43,6 +43,14 @@ class Process:
     steps: int = 0
     """That its tasks did."""
     on_death: list[Callable[[], None]] = field(default_factory=list)
+    stood_ns: int | None = None
+    """When its machine was paused; its clock stands still since then."""
+    behind_ns: int = 0
+    """How long its clock stood still in earlier pauses."""
+
+    def boot_ns(self, now_ns: int) -> int:
+        """What its boot clock shows."""
+        return (now_ns if self.stood_ns is None else self.stood_ns) - self.behind_ns
 
 
 @dataclass(eq=False)
@@ -190,6 +198,25 @@ class Kernel:
         """End a process between two steps."""
         self._bury(process, reason)
         self._unwind()
+
+    def pause_machine(self, process: Process) -> None:
+        """The machine of a process is paused as a whole: its clock stands still, and its waits do not end."""
+        process.suspended = True
+        if process.stood_ns is None:
+            process.stood_ns = self.now_ns
+            self.note(f"the machine of {process.name} is paused")
+
+    def resume(self, process: Process) -> None:
+        """Let a suspended process go on. A machine that was paused finds its clock where it was."""
+        process.suspended = False
+        if process.stood_ns is None:
+            return
+        stood_ns, process.stood_ns = self.now_ns - process.stood_ns, None
+        process.behind_ns += stood_ns
+        for task in self.tasks:
+            if task.process is process and task.wake_ns is not None:
+                task.wake_ns += stood_ns
+        self.note(f"{process.name} goes on, its clock is {process.behind_ns // 1_000_000} ms behind")
 
     def _bury(self, process: Process, reason: str) -> None:
         if process.dead:

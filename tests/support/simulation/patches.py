@@ -23,6 +23,8 @@ from msgspec.structs import replace
 from bookkeeper.bulk import import_log
 from bookkeeper.clock import thread_cpu_ns
 from bookkeeper.config.sections import Settings
+from bookkeeper.coordination.zookeeper import zookeeper
+from bookkeeper.coordination.zookeeper.ensemble import Ensemble, call_limit_ms
 from bookkeeper.log_homes import log_recovery
 from bookkeeper.master import leadership
 from bookkeeper.master import process as master_process
@@ -86,6 +88,7 @@ from tests.support.inputs_here import APART, read_here
 from tests.support.replacement import Binding, Target, replaced
 from tests.support.simulation import network, primitives
 from tests.support.simulation.disk import SimTempfile, read_file, with_pause
+from tests.support.simulation.ensemble import SimEnsemble
 from tests.support.simulation.host_disk import SimHostOps, SimIncarnation, judged_delete, judged_remove
 from tests.support.simulation.imports import NewbornWriter, NotedFollow, SimUpload, SimUuid, small_parts_of
 from tests.support.simulation.late_writes import LATE_MAX_MS
@@ -99,8 +102,8 @@ ROOMS = ("master", "tserver", "storage.replicas")
 
 
 def threaded() -> list[ModuleType]:
-    """Every module of these rooms and of ``runtime`` that uses threads."""
-    found: list[ModuleType] = [session_retries, threads]
+    """Every module of these rooms, of ``runtime`` and of the store in ZooKeeper that uses threads."""
+    found: list[ModuleType] = [session_retries, threads, zookeeper]
     for room in ROOMS:
         package = importlib.import_module(f"bookkeeper.{room}")
         walked = pkgutil.walk_packages(package.__path__, f"bookkeeper.{room}.")
@@ -132,6 +135,8 @@ def write_ahead(settings: Settings) -> CommitLimits:
 
 EDGES: tuple[tuple[Target, Any], ...] = (
     *((Binding(module, threading), SimThreading) for module in threaded()),
+    (Binding(zookeeper, Ensemble), SimEnsemble),
+    (Binding(zookeeper, call_limit_ms), lambda settings: settings.session_lease_ms // 5),
     (Binding(import_log, WalWriter), NewbornWriter),
     (Binding(submission_queue, Future), SimFuture),
     (Binding(wal_writer, is_fenced), with_pause("look for a fence of", is_fenced)),

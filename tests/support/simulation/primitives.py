@@ -13,7 +13,7 @@ from random import Random
 from types import TracebackType
 from typing import Any
 
-from tests.support.simulation.kernel import Kernel, KilledError, Task
+from tests.support.simulation.kernel import Kernel, KilledError, Process, Task
 
 
 class Running:
@@ -241,16 +241,20 @@ class SimExecutors:
 
 
 class SimClock:
-    """The kernel's time (see ``bookkeeper.clock.Clock``). ``skew_ms`` is how wrong the wall clock is."""
+    """The kernel's time (see ``bookkeeper.clock.Clock``). ``skew_ms`` is how wrong the wall clock is. The boot clock is
+    that of ``process``: it stands still while the machine is paused.
+    """
 
-    def __init__(self, skew_ms: int = 0) -> None:
+    def __init__(self, skew_ms: int = 0, process: Process | None = None) -> None:
         self.skew_ms = skew_ms
+        self.process = process
 
     def wall_ms(self) -> int:
         return kernel().now_ns // 1_000_000 + self.skew_ms
 
     def boot_ns(self) -> int:
-        return kernel().now_ns
+        now_ns = kernel().now_ns
+        return now_ns if self.process is None else self.process.boot_ns(now_ns)
 
     def wait(self, event: threading.Event, timeout_ms: float) -> bool:
         timeout_ns = 0 if timeout_ms <= 0 else int(timeout_ms * 1_000_000) + 1_000  # a rest below 1 ns ends as well

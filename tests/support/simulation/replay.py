@@ -30,10 +30,10 @@ from tests.support.simulation.primitives import SimClock, kernel
 class SimReplay:
     """Registers itself and answers runs. Two runs at once have sessions of their own."""
 
-    def __init__(self, settings: Settings, coordination: Coordination) -> None:
+    def __init__(self, settings: Settings, coordination: Coordination, clock: SimClock) -> None:
         own = settings.instance
         self._settings = settings
-        self._clock = SimClock()
+        self._clock = clock
         hello = Hello(PROTOCOL_VERSION, own.instance_id, own.name, "replay")
         self._pool = SimPool(hello)
         self._server = SimServer(ServedService("Replay", self), hello, None)

@@ -47,7 +47,7 @@ def wrong_lags(cluster: Cluster, ledger: Ledger, told: ToldOffsets, now_ns: int)
     """Every lag that the leader of a cluster shows and that is not so."""
     node = cluster.leader()
     lead = None if node is None or node.process.suspended else node.part.leadership
-    if lead is None or not lead.reign.is_valid() or lead.cycle.health.known_ns is None:
+    if node is None or lead is None or not lead.reign.is_valid() or lead.cycle.health.known_ns is None:
         return
     for file, target, first, age_s in shown_ages(lead):
         block = first_missing(ledger, cluster, file, target, first)
@@ -56,7 +56,8 @@ def wrong_lags(cluster: Cluster, ledger: Ledger, told: ToldOffsets, now_ns: int)
             continue
         true_ns = now_ns - block.write_ms * MS
         scan_ns = (lead.settings.master.scan_interval_ms + LOOKS_SLACK_MS) * MS
-        least_ns = now_ns - since_ns - max(scan_ns, true_ns // AGE_PARTS)
+        stood_ns = node.process.behind_ns  # a machine that was paused does not know how long
+        least_ns = now_ns - since_ns - max(scan_ns, true_ns // AGE_PARTS) - stood_ns
         most_ns = true_ns + max(APART_NS, true_ns // AGE_PARTS) + MS
         if not least_ns <= age_s * 1e9 <= most_ns:
             yield f"lag: {file} at {target} is shown as {age_s:.3f} s, and it is {true_ns / 1e9:.3f} s"

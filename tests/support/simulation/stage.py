@@ -13,7 +13,7 @@ from tests.support.simulation.cluster import Cluster, Node
 from tests.support.simulation.kernel import Task
 from tests.support.simulation.setting_aside import LONGEST
 from tests.support.simulation.users import GOLD
-from tests.support.simulation.world import World
+from tests.support.simulation.world import World, zookeeper_store
 
 ROWS = (b"a", b"h", b"k", b"p", b"x")
 TABLES = ("t", "u")
@@ -44,8 +44,13 @@ class Stage:
         self.releasing: Task | None = None
         self.released = 0
         self.patience_ns = 0
+        if self.in_zookeeper:
+            world.make_store = zookeeper_store
         self._found({"replication.quarantine": rng.choice(("auto", "manual"))})
         self._join()
+
+    in_zookeeper: bool = False
+    """Whether the clusters have their coordination stores in ZooKeeper."""
 
     takes: Mapping[str, object] = EAST
     """Settings of east: it takes short values only."""
@@ -125,6 +130,9 @@ class Stage:
     def see_to_range(self, cluster: Cluster, method: str, choice: int) -> Task | None:
         """An operator lists the ranges with permanent errors, and does something about one of them."""
         return None if cluster.leader() is None else self.world.see_to_range(cluster, method, choice)
+
+    def supervise(self) -> None:
+        """Before each event. Here processes end by events only, which start others."""
 
     def release_ranges(self) -> None:
         """Quarantine the range that blocks a queue; give it up only when no other task is left for a while."""

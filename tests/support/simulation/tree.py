@@ -224,6 +224,29 @@ class SimCoordination:
 
     # ---- for the world
 
+    def of(self, _process: Process) -> SimCoordination:
+        """The store as a process sees it: all see the same."""
+        return self
+
+    def draw(self, _seed: int) -> None:
+        """Each call does what it says."""
+
+    def calm(self) -> None:
+        """No more faults."""
+        self.unreadable = False
+
+    def outlast(self, _to_ns: int) -> None:
+        """Sessions do not end by the clock."""
+
+    def is_counted_on(self, session: SimSession) -> bool:
+        """Whether its process may act on a session."""
+        return session.is_valid()
+
+    def is_dead(self, session_id: str) -> bool:
+        """Whether others know that a session is over."""
+        session = self.sessions_by_id.get(session_id)
+        return session is None or session.dead
+
     def live_leader(self) -> Leader | None:
         """The leading session now."""
         return self._live_leader()

@@ -15,13 +15,14 @@ from pathlib import Path
 from random import Random
 
 from bookkeeper.config.file import new_settings
+from bookkeeper.config.sections import Settings
 from bookkeeper.master.gc.orphan_files import SCAN_INTERVAL_MS
 from bookkeeper.metadata import keys
 from bookkeeper.metadata.metadata_table import Column, Row
 from bookkeeper.storage.volume.names import TABLES
 from bookkeeper.storage.volume.volume_protocol import Volume
 from tests.support.simulation.cells import SimTable
-from tests.support.simulation.cluster import Cluster
+from tests.support.simulation.cluster import Cluster, Store
 from tests.support.simulation.disk import Disk
 from tests.support.simulation.host_disk import HostDisks
 from tests.support.simulation.hosts import Host
@@ -40,6 +41,7 @@ from tests.support.simulation.tree import SimCoordination
 from tests.support.simulation.users import Users, Write
 from tests.support.simulation.waits import WaitWatch
 from tests.support.simulation.wal import Watch
+from tests.support.simulation.zookeeper import in_zookeeper
 from tests.support.volumes import name_at, root_of
 
 SETTINGS: dict[str, object] = {
@@ -96,6 +98,10 @@ class World(Users):
     """Acts of operators after all else, as long as the clusters are not at rest."""
     waits: WaitWatch = field(default_factory=WaitWatch)
     told: ToldOffsets = field(default_factory=ToldOffsets)
+    make_store: Callable[[World, Settings], Store] = lambda world, settings: SimCoordination(
+        world.kernel, settings.instance.name
+    )
+    """The coordination store of a new cluster: embedded, or :func:`zookeeper_store`."""
     _clients: int = 0
     _marks_due_ns: int = 0
 
@@ -117,7 +123,7 @@ class World(Users):
         )
         for path in (settings.wal_dir, settings.tables_dir):
             path.mkdir(parents=True)
-        cluster = Cluster(self, name, settings, SimTable(self.kernel), SimCoordination(self.kernel, name))
+        cluster = Cluster(self, name, settings, SimTable(self.kernel), self.make_store(self, settings))
         cluster.table.owned_by(settings.instance.instance_id)
         cluster.table.on_put = self._judge_put
         cluster.table.on_row = lambda key, columns: self._judge_row(cluster, key, columns)
@@ -165,10 +171,14 @@ class World(Users):
             raise LawBrokenError("\n".join(broken[:5]))
 
     def judge_lag(self) -> None:
-        """Raise LawBrokenError when a leader shows a lag that is not so, or another law was broken."""
+        """Raise LawBrokenError when a leader shows a lag that is not so, two processes serve one tablet, or another
+        law was broken.
+        """
         with self.kernel.aside():
             for cluster in self.clusters.values():
                 for law in wrong_lags(cluster, self.ledger, self.told, self.kernel.now_ns):
+                    self.ledger.break_law(law)
+                for law in cluster.served_twice():
                     self.ledger.break_law(law)
         self.judge()
 
@@ -209,11 +219,11 @@ class World(Users):
         self.kernel.traps.clear()
         Net.now.calm()
         for cluster in self.clusters.values():
-            cluster.coordination.unreadable = False
+            cluster.coordination.calm()
             cluster.table.refuse = nobody
             cluster.table.way.calm()
             for node in [*cluster.masters, *cluster.tservers, *cluster.replays]:
-                node.process.suspended = False
+                self.kernel.resume(node.process)
             if not cluster.alive(cluster.masters):
                 cluster.start_master()
             for host in cluster.hosts:
@@ -261,7 +271,10 @@ class World(Users):
         if unnamed or any(cluster.marks() for cluster in self.clusters.values()):
             if self.kernel.now_ns > self._marks_due_ns:
                 late_ms = SCAN_INTERVAL_MS if unnamed else FLIGHT_MS
-                self.kernel.advance(self.kernel.now_ns + late_ms * 1_000_000)
+                until_ns = self.kernel.now_ns + late_ms * 1_000_000
+                for cluster in self.clusters.values():
+                    cluster.coordination.outlast(until_ns)
+                self.kernel.advance(until_ns)
                 self._marks_due_ns = self.kernel.now_ns + MARKS_DUE_NS
             return False
         return True
@@ -306,7 +319,7 @@ class World(Users):
             if keys.log_column(file) in row.cells and (lost := self._only_in(cluster, file, row)):
                 self.ledger.break_law(f"deleted early: {file} goes and tablet {row.key!r} needs {lost} of it")
         for node in cluster.alive(cluster.tservers):
-            if node.part is not None and node.part.session.is_valid() and node.part.parts.writing.path.wal_name == file:
+            if cluster.counts(node) and node.part.parts.writing.path.wal_name == file:
                 self.ledger.break_law(f"deleted alive: {file} goes and {node.name} writes it")
 
     def _only_in(self, cluster: Cluster, log: str, row: Row) -> list[bytes]:
@@ -355,6 +368,11 @@ class World(Users):
             if cluster.instance == instance:
                 return any(extent.contains(row) for extent in cluster.extents(tablet[0]) if extent.end_row == tablet[1])
         return True
+
+
+def zookeeper_store(world: World, settings: Settings) -> Store:
+    """A coordination store in ZooKeeper."""
+    return in_zookeeper(world.kernel, settings, world.ledger.break_law)
 
 
 def nobody(_process: str) -> bool:

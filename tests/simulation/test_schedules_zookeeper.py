@@ -1,0 +1,245 @@
+"""Schedules between processes and ZooKeeper: stale reads, lost answers, one-way cuts, machines that are paused.
+
+Each is played as the code is, and with a switch that takes away what protects it. The product's own store runs above
+simulated servers (``tests.support.simulation.ensemble``). Rules: R6, R14 and R15.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from bookkeeper.coordination.config_changes import set_draining
+from bookkeeper.coordination.config_tree import draining_path
+from bookkeeper.coordination.coordination_protocol import SessionInfo
+from bookkeeper.errors import ConflictError
+from tests.support.faults import fault
+from tests.support.simulation.cluster import Cluster, Node
+from tests.support.simulation.ensemble import Link
+from tests.support.simulation.kernel import Kernel, Process
+from tests.support.simulation.pair import Pair
+from tests.support.simulation.world import LawBrokenError, World, simulation, zookeeper_store
+from tests.support.simulation.zookeeper import SimZooKeeper
+from tests.support.simulation.zookeeper_accidents import link_of
+
+LEASE_S = 0.9
+MARGIN_S = 0.1
+
+
+@contextmanager
+def played(directory: Path) -> Iterator[World]:
+    """A world whose clusters have their stores in ZooKeeper."""
+    with simulation(directory / "world") as world:
+        world.make_store = zookeeper_store
+        yield world
+
+
+def store_of(cluster: Cluster) -> SimZooKeeper:
+    """The cluster's store, as most servers have it."""
+    assert isinstance(cluster.coordination, SimZooKeeper)
+    return cluster.coordination
+
+
+def way_of(cluster: Cluster, node: Node) -> Link:
+    """The way of a process to its server."""
+    link = link_of(cluster, node)
+    assert link is not None
+    return link
+
+
+def lose_next(kernel: Kernel, cluster: Cluster, arrives: float) -> Callable[[], None]:
+    """From now on transactions get no answer; ``arrives``: whether they are committed. Returns how to end that."""
+    quorum = store_of(cluster).quorum
+    quorum.loses, quorum.arrives = 1.0, arrives
+    kernel.note("no transaction gets an answer")
+
+    def end() -> None:
+        quorum.loses = 0.0
+
+    return end
+
+
+# ---- stale reads
+
+
+def a_reader_behind_a_server_that_lags(world: World) -> None:
+    """A process without a session, such as a command, reads from a server that is cut off from the others and shows no
+    renewal of a tserver any more, until the process believes that the lease of that tserver is over.
+    """
+    pair = Pair(world)
+    owner, reader = pair.owner(), Process("reader", "west")
+    store, found = store_of(pair.west).of(reader), list[SessionInfo]()
+
+    def read() -> None:
+        store.sessions("tserver")
+        store.link.lag = 1.0
+        world.kernel.wait("sleep", lambda: False, int((LEASE_S + 2 * MARGIN_S) * 1e9))
+        found.extend(store.sessions("tserver"))
+
+    task = world.kernel.spawn(reader, "read", read)
+    commit = world.until_at("commit Remove alive/", process=reader)
+    assert owner.part.session.is_valid()
+    world.kernel.step(commit)
+    world.until(lambda: task.done, "the sessions")
+    assert [info.alive for info in found] == [True]
+    pair.rest()
+
+
+def test_r15_a_reader_behind_a_server_that_lags_ends_no_session_that_is_renewed(tmp_path: Path) -> None:
+    with played(tmp_path) as world:
+        a_reader_behind_a_server_that_lags(world)
+
+
+def test_r15_if_it_trusted_what_it_has_read_it_would(tmp_path: Path) -> None:
+    red = pytest.raises(LawBrokenError, match=r"R15: session .* counts as dead, and west.t.* counts on its lease")
+    with fault("zookeeper-death-at-any-version"), played(tmp_path) as world, red:
+        a_reader_behind_a_server_that_lags(world)
+
+
+def a_candidate_behind_a_server_that_lags(world: World) -> None:
+    """The leading master dies, and another one leads. A third one reads from a server that does not know the new
+    leader, and wants to lead.
+    """
+    pair = Pair(world)
+    west, kernel = pair.west, world.kernel
+    first, second, third = west.masters[0], west.start_master(), west.start_master()
+    kernel.run_for(1.0)
+    waits, late = world.hold("/main", process=second.process), world.hold("/main", process=third.process)
+    west.kill(first)
+    store_of(west).end_session(first.part.session.session_id)
+    link = way_of(west, third)
+    link.at, link.lag = store_of(west).quorum.zxid, 1.0
+    renewals = world.hold("/lease-", process=third.process)  # one of them would show it the new leader
+    kernel.release(waits)
+    world.until(lambda: west.leader() is second, "the second one leads")
+    kernel.release(late)
+    kernel.step(world.until_at("/main: commit", "Write leader", process=third.process))
+    kernel.release(renewals)
+    wrote = world.put(west, "t", b"a")
+    world.until(lambda: west.leader() is not None, "a master leads")
+    world.command(west, "add_splits", "t", [b"m"], [])
+    pair.rest()
+    assert west.leader() is second
+    assert wrote[0].value in {entry.value for entry in west.entries("1")}
+
+
+def test_r1_a_candidate_behind_a_server_that_lags_does_not_lead(tmp_path: Path) -> None:
+    with played(tmp_path) as world:
+        a_candidate_behind_a_server_that_lags(world)
+
+
+def test_r1_if_it_trusted_what_it_has_read_two_would_lead_in_one_epoch(tmp_path: Path) -> None:
+    red = pytest.raises(LawBrokenError, match=r"R1: sessions .* lead in one epoch")
+    with fault("zookeeper-leads-by-a-look"), played(tmp_path) as world, red:
+        a_candidate_behind_a_server_that_lags(world)
+
+
+# ---- answers that are lost
+
+
+def a_change_whose_answer_is_lost(world: World, arrives: float) -> None:
+    """A host is to be drained, and the transaction gets no answer; it was committed, or was not."""
+    pair = Pair(world)
+    operator, told = Process("operator", "west"), list[str]()
+    store = store_of(pair.west).of(operator)
+
+    def drain() -> None:
+        try:
+            set_draining(store, "h1", True)
+        except ConflictError as error:
+            told.append(error.message)
+
+    task = world.kernel.spawn(operator, "drain", drain)
+    commit = world.until_at("drain: commit", process=operator)
+    end = lose_next(world.kernel, pair.west, arrives)
+    world.kernel.step(commit)
+    end()
+    world.until(lambda: task.done, "the end of the change")
+    if told:
+        raise LawBrokenError(f"a change was made, and its caller is told that it was not: {told}")
+    assert store_of(pair.west).tree()[1][draining_path("h1")].version == 1
+    pair.rest()
+
+
+@pytest.mark.parametrize("arrives", [1.0, 0.0], ids=["committed", "not committed"])
+def test_a_change_whose_answer_is_lost_is_made_once(arrives: float, tmp_path: Path) -> None:
+    with played(tmp_path) as world:
+        a_change_whose_answer_is_lost(world, arrives)
+
+
+def test_if_a_lost_answer_counted_as_no_its_caller_would_be_told_so(tmp_path: Path) -> None:
+    red = pytest.raises(LawBrokenError, match="a change was made, and its caller is told that it was not")
+    with fault("zookeeper-lost-answer-is-no"), played(tmp_path) as world, red:
+        a_change_whose_answer_is_lost(world, 1.0)
+
+
+# ---- one-way cuts
+
+
+def a_tserver_whose_way_is_cut(world: World, requests: bool, answers: bool) -> None:
+    """A tserver can't renew its lease, or can't know whether it has; others serve its tablets."""
+    pair = Pair(world, tservers=2)
+    owner = pair.owner()
+    session, link = owner.part.session, way_of(pair.west, owner)
+    first = world.put(pair.west, "t", b"a")
+    link.requests, link.answers = requests, answers
+    world.until(lambda: store_of(pair.west).is_dead(session.session_id), "the others know that its lease is over")
+    assert not session.is_valid()
+    world.until(pair.west.is_served, "others serve its tablets")
+    second = world.put(pair.west, "t", b"a")
+    link.join()
+    pair.rest()
+    assert {write.value for write in (*first, *second)} <= {entry.value for entry in pair.west.entries("1")}
+
+
+CUTS = {"requests are lost": (False, True), "answers are lost": (True, False), "both are lost": (False, False)}
+
+
+@pytest.mark.parametrize("cut", CUTS)
+def test_r15_a_process_that_is_cut_off_gives_its_lease_up_first(cut: str, tmp_path: Path) -> None:
+    with played(tmp_path) as world:
+        a_tserver_whose_way_is_cut(world, *CUTS[cut])
+
+
+def test_r15_if_a_renewal_without_an_answer_counted_it_would_not(tmp_path: Path) -> None:
+    red = pytest.raises(LawBrokenError, match=r"R15: session .* counts as dead, and west.t.* counts on its lease")
+    with fault("zookeeper-unanswered-renewals-count"), played(tmp_path) as world, red:
+        a_tserver_whose_way_is_cut(world, *CUTS["both are lost"])
+
+
+# ---- machines that are paused
+
+
+def a_paused_machine_appends(world: World) -> None:
+    """A machine is paused in the middle of a write, and its clock stands still; it goes on when others serve the
+    tablet, and still counts on its lease.
+    """
+    pair = Pair(world, tservers=2)
+    zombie, kernel = pair.owner(), world.kernel
+    append = world.hold("/commit-", ": append", process=zombie.process)
+    renewals = world.hold("/lease-", process=zombie.process)
+    _, wrote = world.write(pair.west, "t", [b"a"])
+    world.until_at("/commit-", ": append", process=zombie.process)
+    kernel.pause_machine(zombie.process)
+    extent = pair.west.extents("1")[0]
+    world.until(lambda: pair.west.holder(extent) not in (None, zombie), "another tserver serves it")
+    kernel.resume(zombie.process)
+    assert zombie.part.session.is_valid(), "its clock went on"
+    kernel.release(append)
+    world.until(lambda: wrote[0].state != "pending" or zombie.process.dead, "the write has an end")
+    kernel.release(renewals)
+    pair.rest()
+
+
+def test_r15_a_machine_that_was_paused_acknowledges_nothing(tmp_path: Path) -> None:
+    with played(tmp_path) as world:
+        a_paused_machine_appends(world)
+
+
+def test_r15_without_the_fence_it_would(tmp_path: Path) -> None:
+    red = pytest.raises(LawBrokenError, match="lost: Write")
+    with fault("no-fence"), played(tmp_path) as world, red:
+        a_paused_machine_appends(world)
