@@ -44,7 +44,7 @@ def test_a_machine_has_its_own_name_pids_boot_id_clock_and_directory(machines: M
         assert machine.run("hostname") == f"{machine.name}\n"
         assert machine.run("cat", "/proc/1/comm") == "sleep\n"
     assert len(boot_ids) == 3
-    up_s = [float(machine.run("cat", "/proc/uptime").split()[0]) for machine in machines.all]
+    up_s = [uptime_s(machine) for machine in machines.all]
     assert up_s[0] > time.clock_gettime(time.CLOCK_BOOTTIME) + BOOT_OFFSET_S - 1
     assert up_s[1] > up_s[0] + BOOT_OFFSET_S - 1
     (one.directory / "file").write_text("1")
@@ -71,6 +71,10 @@ def test_two_machines_reach_each_other_and_a_cut_is_of_one_direction(machines: M
         there.sendto(b"6", (one.address, PORT))
         assert (there.recv(16), here.recv(16)) == (b"5", b"6"), "a packet came that was cut"
         assert machines.dropped(one, other) == 0
+
+
+def uptime_s(machine: Machine) -> float:
+    return float(machine.run("cat", "/proc/uptime").split()[0])
 
 
 def connected(machines: Machines) -> tuple[socket.socket, subprocess.Popen[str]]:
@@ -109,6 +113,25 @@ def test_a_machine_without_power_says_nothing(machines: Machines) -> None:
         connection.setblocking(False)
         with pytest.raises(BlockingIOError):
             connection.recv(1)
+
+
+def test_a_machine_that_lost_its_power_boots_with_its_address_and_directory(machines: Machines) -> None:
+    one, other = machines.all
+    before, up_s = other.run("cat", "/proc/sys/kernel/random/boot_id"), uptime_s(other)
+    (other.directory / "file").write_text("1")
+    with udp(one) as here:
+        with udp(other) as there:
+            here.sendto(b"1", (other.address, PORT))
+            assert there.recv(16) == b"1"
+            machines.pull(other)
+        machines.power_on(other)
+        assert other.run("cat", "/proc/sys/kernel/random/boot_id") != before
+        assert uptime_s(other) < up_s, "the boot clock goes on"
+        assert other.run("cat", str(other.directory / "file")) == "1"
+        assert other.run("ls", str(one.directory)) == ""
+        with udp(other) as there:
+            here.sendto(b"2", (other.address, PORT))
+            assert there.recv(16) == b"2"
 
 
 def networks_in_use() -> dict[int, set[int]]:

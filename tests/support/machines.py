@@ -28,13 +28,17 @@ SBIN = "/usr/sbin:/sbin"
 BOOT_OFFSET_S = 100_000
 """The boot clocks of two machines differ by this, and theirs from that of the test."""
 
+COUNT_MAX = 9
+REBOOT_BACK_S = 5_000
+"""The boot clock of a machine goes back by this with each boot after the first."""
+
 NETWORK = "198.19.0"
 """Of the range for tests; no other network has a route to it."""
 
 _UNSHARE = ("unshare", "--net", "--fork", "--kill-child")
 _MACHINE = (*_UNSHARE, "--pid", "--uts", "--mount-proc", "--time", "--boottime")
 _BEGIN = """
-hostname "$1" && mount --bind "$2" /proc/sys/kernel/random/boot_id && shift 2 || exit
+hostname "$1" && mount --bind "$2" /proc/sys/kernel/random/boot_id && mount --bind "$3" /etc/hosts && shift 3 || exit
 for other; do mount -t tmpfs -o size=1m none "$other" || exit; done
 echo ready
 exec sleep infinity
@@ -54,15 +58,27 @@ def why_no_machines() -> str | None:
 
 
 class Machine:
-    """One machine. Commands run on it as root of the same file system."""
+    """One machine. Commands run on it as root of the same file system; it knows the names of the others."""
 
     def __init__(self, number: int, directory: Path, others: Sequence[Path]) -> None:
         """``directory``: its own, which exists; ``others``: directories that it does not see."""
-        self.name, self.address, self.directory = f"m{number}", f"{NETWORK}.{number}", directory
-        boot_id = directory / "boot_id"
+        self.number, self.directory, self._others = number, directory, others
+        self.name, self.address = f"m{number}", f"{NETWORK}.{number}"
+        self.boots = 0
+        self.boot_again()
+
+    def boot_again(self) -> None:
+        """Begin, also again after :meth:`kill9`: with another boot id, and a boot clock that goes back. The network has
+        no link yet. Raises OSError.
+        """
+        self.boots += 1
+        boot_id = self.directory / "boot_id"
         boot_id.write_text(f"{uuid.uuid4()}\n")
-        begin = ["sh", "-c", _BEGIN, "begin", self.name, str(boot_id), *map(str, others)]
-        self._holder = Holder([*_MACHINE, str(number * BOOT_OFFSET_S), *begin])
+        names = self.directory / "hosts"
+        names.write_text("127.0.0.1 localhost\n" + "".join(f"{NETWORK}.{n} m{n}\n" for n in range(1, COUNT_MAX + 1)))
+        begin = ["sh", "-c", _BEGIN, "begin", self.name, str(boot_id), str(names), *map(str, self._others)]
+        ahead_s = self.number * BOOT_OFFSET_S - (self.boots - 1) * REBOOT_BACK_S
+        self._holder = Holder([*_MACHINE, str(ahead_s), *begin])
 
     @property
     def pid(self) -> int:
@@ -112,14 +128,18 @@ class Process(subprocess.Popen[str]):
     @property
     def pids(self) -> list[int]:
         """Of the command, as the test sees it; none when it has ended, or did not begin."""
-        children = Path(f"/proc/{self.pid}/task/{self.pid}/children")
-        return list(map(int, children.read_text().split())) if self.poll() is None else []
+        return children_of(self.pid) if self.poll() is None else []
 
     def send_signal(self, sig: int) -> None:
         """Send a signal to the command."""
         for pid in self.pids:
             with suppress(ProcessLookupError):
                 os.kill(pid, sig)
+
+
+def children_of(pid: int) -> list[int]:
+    """The processes that the first thread of a process has started."""
+    return list(map(int, Path(f"/proc/{pid}/task/{pid}/children").read_text().split()))
 
 
 class Holder:
@@ -135,8 +155,7 @@ class Holder:
         if self._outer.stdout.readline() != "ready\n":
             self.end()
             raise OSError(f"{' '.join(command[:3])} failed with {self._outer.returncode}: see the lines above")
-        outer = self._outer.pid
-        (self.pid,) = map(int, Path(f"/proc/{outer}/task/{outer}/children").read_text().split())
+        (self.pid,) = children_of(self._outer.pid)
         self._descriptor = os.pidfd_open(self.pid)
 
     def end(self) -> None:
@@ -161,19 +180,22 @@ class Machines:
             home.mkdir(parents=True)
         self._switch = Holder([*_UNSHARE, "sh", "-c", "echo ready; exec sleep infinity"])
         self.all: list[Machine] = []
+        self._cuts: set[tuple[Machine, Machine]] = set()
         try:
             self._on_switch("ip", "link", "add", "switch", "type", "bridge")
             self._on_switch("ip", "link", "set", "switch", "up")
             for number, home in enumerate(homes, 1):
                 self.all.append(Machine(number, home, [other for other in homes if other != home]))
-                self._plug_in(self.all[-1], f"port{number}")
+                self._plug_in(self.all[-1])
         except BaseException:
             self.close()
             raise
 
-    def _plug_in(self, machine: Machine, port: str) -> None:
-        pair = ("type", "veth", "peer", "name", "eth0", "netns", str(machine.pid))
-        self._on_switch("ip", "link", "add", "name", port, *pair)
+    def _plug_in(self, machine: Machine) -> None:
+        """The machine keeps its hardware address, so the others find it at once."""
+        port = _port(machine)
+        peer = ("peer", "name", "eth0", "address", f"02:00:00:00:00:{machine.number:02x}", "netns", str(machine.pid))
+        self._on_switch("ip", "link", "add", "name", port, "type", "veth", *peer)
         self._on_switch("ip", "link", "set", port, "master", "switch", "up")
         machine.run("ip", "addr", "add", f"{machine.address}/24", "dev", "eth0")
         for link in ("lo", "eth0"):
@@ -186,7 +208,9 @@ class Machines:
 
     def cut_one_way(self, source: Machine, target: Machine) -> None:
         """No packet of ``source`` reaches ``target`` any more; packets of ``target`` reach ``source``."""
-        self._on_switch("ebtables", "-A", "FORWARD", *_rule(source, target))
+        if (source, target) not in self._cuts:
+            self._cuts.add((source, target))
+            self._on_switch("ebtables", "-A", "FORWARD", *_rule(source, target))
 
     def cut_off(self, machine: Machine) -> None:
         """:meth:`cut` a machine from all others."""
@@ -197,6 +221,14 @@ class Machines:
     def join_all(self) -> None:
         """Undo all cuts."""
         self._on_switch("ebtables", "-F", "FORWARD")
+        self._cuts.clear()
+
+    def join(self, machine: Machine) -> None:
+        """Undo the cuts of one machine."""
+        for source, target in sorted(self._cuts, key=lambda cut: (cut[0].number, cut[1].number)):
+            if machine in (source, target):
+                self._on_switch("ebtables", "-D", "FORWARD", *_rule(source, target))
+                self._cuts.discard((source, target))
 
     def dropped(self, source: Machine, target: Machine) -> int:
         """Packets that a cut has dropped."""
@@ -209,7 +241,16 @@ class Machines:
     def pull(self, machine: Machine) -> None:
         """A machine loses its power: the others get nothing from it any more, not even the end of connections."""
         self.cut_off(machine)
+        self._on_switch("ip", "link", "delete", _port(machine))
         machine.kill9()
+
+    def power_on(self, machine: Machine) -> None:
+        """A machine that was pulled boots, with its directory and address, and nothing cuts it off. It has no
+        process yet. The thread that calls this has to live as long as the machine. Raises OSError, CalledProcessError.
+        """
+        machine.boot_again()
+        self.join(machine)
+        self._plug_in(machine)
 
     def close(self) -> None:
         """End all machines, and the switch."""
@@ -228,6 +269,11 @@ class Machines:
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def _port(machine: Machine) -> str:
+    """The link to a machine. When it goes the switch forgets on which port the machine is."""
+    return f"port{machine.number}"
 
 
 def _rule(source: Machine, target: Machine) -> tuple[str, ...]:
