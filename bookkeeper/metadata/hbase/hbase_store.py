@@ -17,12 +17,15 @@ kind only); the puts of one row in one BatchMutation are atomic; ``family:`` is 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from itertools import chain
 from typing import Any
 
 from bookkeeper.errors import LostBooksError, NotFoundError, PermanentError
 from bookkeeper.metadata.hbase.hbase_calls import CallLimits, HBaseAddress, HBaseCalls, thrift
 from bookkeeper.metadata.hbase.hbase_cells import bytes_of, column_name, column_range, family_names, rows_of
 from bookkeeper.metadata.hbase.hbase_table import check_table, read_owner
+from bookkeeper.metadata.hbase.read_ahead import read_ahead
 from bookkeeper.metadata.metadata_limits import (
     check_cells,
     check_families,
@@ -43,6 +46,9 @@ PAGE_ROWS_FIRST, PAGE_ROWS_MAX, PAGE_BYTES = 64, 2_000, 2 * 1024 * 1024
 PART_CELLS, PARTS_MAX = 1_000, 64
 """Cells in a part of a long row (a shorter row is one part); most parts or rows in an answer to a read of parts."""
 
+SCANS_AHEAD_MAX = 4
+"""Scans whose next page is read early, at once; a further one asks when its caller comes for the page."""
+
 
 class HBaseMetadataTable:
     """:class:`~bookkeeper.metadata.metadata_table.MetadataTable` in the existing HBase table
@@ -62,6 +68,7 @@ class HBaseMetadataTable:
         self._round = least_round
         self._is_open = False
         self._calls = HBaseCalls(address, limits or CallLimits(), self._check_owner)
+        self._ahead = ThreadPoolExecutor(SCANS_AHEAD_MAX, thread_name_prefix="page")
         try:
             self._calls.call(check_table, address)
         except BaseException as error:
@@ -125,14 +132,16 @@ class HBaseMetadataTable:
         self, start: bytes = b"", stop: bytes | None = None, families: Collection[str] | None = None
     ) -> Iterator[Row]:
         """See :class:`~bookkeeper.metadata.metadata_table.MetadataTable`."""
-        return self._scan(start, stop, family_names(check_families(families)))
+        pages = self._pages(start, stop, family_names(check_families(families)))
+        return chain.from_iterable(read_ahead(pages, self._ahead))
 
     def scan_parts(self, start: bytes, stop: bytes | None, families: Collection[str]) -> Iterator[Row]:
         """See :class:`~bookkeeper.metadata.metadata_table.PartReader`. One request reads a long row. A scanner whose
         region moved goes on in another region server, and skips cells that changed meanwhile: a compaction there has
         dropped their values of the scanner's moment.
         """
-        return self._scan_parts(start, stop, family_names(check_families(families)))
+        pages = self._pages_of_parts(start, stop, family_names(check_families(families)))
+        return chain.from_iterable(read_ahead(pages, self._ahead))
 
     def probe(self) -> None:
         """See :class:`~bookkeeper.metadata.metadata_table.Probed`. One read without a second try: HBase refuses reads
@@ -164,13 +173,13 @@ class HBaseMetadataTable:
     def _send(self, batch: list[Any], rank: int) -> None:
         self._calls.call(lambda client: client.mutateRowsTs(self._name, batch, rank, {}))
 
-    def _scan(self, start: bytes, stop: bytes | None, columns: list[bytes]) -> Iterator[Row]:
+    def _pages(self, start: bytes, stop: bytes | None, columns: list[bytes]) -> Iterator[list[Row]]:
         """A series of short scans: no scanner stays open between pages, and each page may be repeated."""
         at, page_rows = first_key(start), PAGE_ROWS_FIRST
         stop = None if stop is None else first_key(stop)
         while columns and at is not None and (stop is None or at < stop):
             rows = self._calls.call(self._page, at, stop, columns, page_rows)
-            yield from rows
+            yield rows
             if len(rows) < page_rows:
                 return
             at = first_key(rows[-1].key + b"\x00")
@@ -191,15 +200,15 @@ class HBaseMetadataTable:
         client.scannerClose(scanner)
         return rows_of(found)
 
-    def _scan_parts(self, start: bytes, stop: bytes | None, columns: list[bytes]) -> Iterator[Row]:
-        """Pages of complete rows as in :meth:`_scan`, without the long rows; these are read one by one."""
+    def _pages_of_parts(self, start: bytes, stop: bytes | None, columns: list[bytes]) -> Iterator[list[Row]]:
+        """Pages of complete rows as in :meth:`_pages`, without the long rows; these are read one by one."""
         at = first_key(start)
         stop = None if stop is None else first_key(stop)
         while columns and at is not None and (stop is None or at < stop):
             rows, is_cut, is_last = self._calls.call(self._page_of_parts, at, stop, columns)
-            yield from rows[:-1] if is_cut else rows
+            yield rows[:-1] if is_cut else rows
             if is_cut:
-                yield from self._long_row(rows[-1].key, columns)
+                yield self._long_row(rows[-1].key, columns)
             if is_last:
                 return
             at = first_key(rows[-1].key + b"\x00")
@@ -225,11 +234,11 @@ class HBaseMetadataTable:
         client.scannerClose(scanner)
         return rows, is_cut, is_last
 
-    def _long_row(self, key: bytes, columns: list[bytes]) -> Iterator[Row]:
-        for row in self._calls.call(lambda client: rows_of(client.getRowWithColumns(self._name, key, columns, {}))):
-            cells = sorted(row.cells.items())
-            for first in range(0, len(cells), PART_CELLS):
-                yield Row(key, dict(cells[first : first + PART_CELLS]))
+    def _long_row(self, key: bytes, columns: list[bytes]) -> list[Row]:
+        """The parts of one row, which one request reads; none when it is gone."""
+        found = self._calls.call(lambda client: rows_of(client.getRowWithColumns(self._name, key, columns, {})))
+        cells = sorted(cell for row in found for cell in row.cells.items())
+        return [Row(key, dict(cells[first : first + PART_CELLS])) for first in range(0, len(cells), PART_CELLS)]
 
     def _open(self, client: Any, start: bytes, stop: bytes | None, columns: list[bytes], limits: dict[str, Any]) -> Any:
         """The id of a new scanner; it belongs to its connection, because there may be several Thrift servers."""

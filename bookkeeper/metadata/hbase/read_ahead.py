@@ -1,0 +1,37 @@
+"""The next page of a scan is on its way while the caller works on the one before: HBase and the caller work at once.
+
+Arrives: an iterator whose every step asks HBase. Leaves: its items, in the same order, read at most one step early. The
+first two steps wait, because many callers take a few rows and stop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import Executor, Future
+from itertools import islice
+from typing import TypeVar
+
+T = TypeVar("T")
+
+
+def read_ahead(pages: Iterator[T], executor: Executor) -> Iterator[T]:
+    """The items of ``pages``. One thread at a time is in the iterator. When all threads of ``executor`` are busy, the
+    caller's own thread takes the step, as it does without any.
+    """
+    yield from islice(pages, 2)
+    ahead: Future[list[T]] | None = None
+    try:
+        while True:
+            page = _next(pages) if ahead is None or ahead.cancel() else ahead.result()
+            if not page:
+                return
+            ahead = executor.submit(_next, pages)
+            yield page[0]
+    finally:
+        if ahead is not None:
+            ahead.cancel()
+
+
+def _next(pages: Iterator[T]) -> list[T]:
+    """The next item, alone in a list, or an empty list: StopIteration can't leave a future."""
+    return list(islice(pages, 1))
