@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 
+import psutil
 import pytest
 
 from bookkeeper.client import Mutation
@@ -97,10 +98,15 @@ def test_joins_are_waited_for_with_a_line_on_a_terminal(scene: Scene) -> None:
         for number in range(1_000):
             writer.add(Mutation(b"%06d" % number).put(b"f", b"q", b"value"))
     client.tables.flush("grows")
+    joins = psutil.Process(scene.west.pid("host3.tserver1"))
+    joins.suspend()  # else the joins may be over before the command has begun
     client.tables.change_properties("grows", {"table.replicas": "3"})
     command = [sys.executable, "-m", "shell.main", "shell", str(scene.west.directory), "hosts", "--wait"]
     with Terminal(command, {}) as terminal:
-        terminal.expect(" left")
+        try:
+            terminal.expect(" left")
+        finally:
+            joins.resume()
         terminal.expect("INCARNATION")
         assert terminal.wait() == ExitCode.OK
     found = client.hosts.replicas(client.tables.get("grows").table_id)

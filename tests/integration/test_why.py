@@ -23,6 +23,7 @@ from bookkeeper.replay.journal import read_journal
 from bookkeeper.replay.spark.spark_session import SCRATCH
 from bookkeeper.storage.volume.opening import open_volume
 from bookkeeper.storage.wal.reading.block_reader import read_headers
+from bookkeeper.storage.wal.reading.log_formats import BlockAt
 from bookkeeper.storage.wal.writing.seal import SEAL_SUFFIX
 from bookkeeper.storage.wal.writing.wal_writer import RESERVED_BYTES
 from shell.failures import ExitCode
@@ -50,6 +51,7 @@ from tests.support.tservers import wait_until
 pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.timeout(600)]
 
 HUNG_S = 15.0
+PAIRS_MAX = 20
 """A process that hangs is named within this time."""
 
 ROUND_BYTES, ROUNDS = 8 << 20, 9
@@ -350,13 +352,11 @@ def test_a_damaged_log_is_sealed_beside_the_running_cluster(peer: OperatedPeer, 
     peer.north.tserver.stop()  # the peer does not get what is damaged then
     try:
         log = log_of(west, "why-damaged")
-        for row in (b"second", b"third"):
-            write(west, "why-damaged", row)
+        before, damaged = unproven_block(west, "why-damaged", log)
         master = psutil.Process(west.pid("master"))
         master.suspend()  # it would seal the log at once
         try:
             west.kill9(role_of(west, log))
-            *_, damaged, _ = read_headers(open_volume(west.settings), log)
             flip(west.directory / log, damaged.position + 20)
         finally:
             master.resume()
@@ -367,7 +367,24 @@ def test_a_damaged_log_is_sealed_beside_the_running_cluster(peer: OperatedPeer, 
     finally:
         peer.north.start_tserver()
     until_drained(west.directory, "why-damaged")
-    assert rows(peer, "why-damaged") == {b"first"}
+    assert rows(peer, "why-damaged") == {b"first", *before}
+
+
+def unproven_block(west: Cluster, table: str, log: str) -> tuple[list[bytes], BlockAt]:
+    """Writes rows; returns all of them but the last two, and the block of the last but one. That block was not synced
+    when the last one was written: a log is synced now and then, and the frame of a block says up to where it was.
+    """
+    before: list[bytes] = []
+    for number in range(PAIRS_MAX):
+        pair = [b"%d-%s" % (number, half) for half in (b"one", b"other")]
+        for row in pair:
+            write(west, table, row)
+        *_, block, last = read_headers(open_volume(west.settings), log)
+        said = last.position + 12
+        if int.from_bytes((west.directory / log).read_bytes()[said : said + 8], "little") <= block.position:
+            return before, block
+        before += pair
+    raise AssertionError(f"{log} is synced behind each of {PAIRS_MAX} blocks")
 
 
 def flip(path: Path, position: int) -> None:

@@ -476,7 +476,7 @@ def test_the_stream_goes_on_in_the_next_log_and_ends_with_its_target(scene: Scen
     scene.poll(run, acked(r))
     del scene.places[TO_EAST]
     scene.logs.note_end(LATER, 9)
-    assert scene.poll(run) == []
+    assert not scene.poll(run), "the lane may have ended the stream before"
     assert scene.poll(run) is None, "nothing is left to follow"
 
 
