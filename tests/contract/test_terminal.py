@@ -43,6 +43,7 @@ def test_names_are_completed_and_the_prompt_says_where_one_is(west: Cluster, tmp
         assert terminal.wait() == ExitCode.OK
 
 
+@pytest.mark.long
 def test_long_work_shows_what_is_left_on_a_terminal_and_nothing_in_a_pipe(west: Cluster) -> None:
     inputs, copied = west.directory / "progress", west.directory / "copied"
     inputs.mkdir()

@@ -71,6 +71,7 @@ def _judge(demo: subprocess.Popen[str], directory: Path) -> str:
     return text
 
 
+@pytest.mark.long
 def test_the_demo_proves_itself_and_leaves_nothing_running(tmp_path: Path) -> None:
     text = _judge(_start(tmp_path / "demo"), tmp_path / "demo")
     assert "\x1b" not in text

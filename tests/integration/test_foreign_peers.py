@@ -94,6 +94,7 @@ def test_each_record_is_there_once_and_duckdb_finds_the_table_in_them(
     assert sources == {west.settings.instance.instance_id}
 
 
+@pytest.mark.long
 def test_spark_reads_the_same_with_its_partitions(spark: SparkSession, lake: DirectoryPeer, root: Path) -> None:
     frame = spark.read.parquet(str(root))
     assert {"table_name", "day", "stream"} <= set(frame.columns)

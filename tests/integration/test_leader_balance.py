@@ -20,7 +20,7 @@ SPLITS = [b"%03d" % number for number in range(10, 90, 10)]
 """They make nine tablets."""
 
 
-@pytest.fixture(params=["master", "coordination"])
+@pytest.fixture(params=[pytest.param("master", marks=pytest.mark.long), "coordination"])
 def cluster(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Cluster]:
     """Three hosts."""
     overrides = {"standalone.hosts": 3, "master.scan_interval_ms": 500, "replicas.election": request.param}

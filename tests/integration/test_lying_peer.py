@@ -16,11 +16,11 @@ from tests.support.workloads_run import Loader, cells_in, differences
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
 
 SEED = 20_261
-LIES = 15
 
 
-def test_a_peer_that_lies_delays_itself_only(west: Cluster, east: Cluster, tmp_path: Path) -> None:
-    workload = LinkedList(SEED, table="lied-links")
+@pytest.mark.parametrize("lies", [5, pytest.param(15, marks=pytest.mark.long)])
+def test_a_peer_that_lies_delays_itself_only(lies: int, west: Cluster, east: Cluster, tmp_path: Path) -> None:
+    workload = LinkedList(SEED, table=f"lied-links-{lies}")
     for cluster in (west, east):
         cluster.client.tables.create(workload.table, workload.splits, workload.groups)
     west.client.replication.define_cluster("east", east.quorum)
@@ -28,7 +28,7 @@ def test_a_peer_that_lies_delays_itself_only(west: Cluster, east: Cluster, tmp_p
     loader = Loader(west.client, workload, SystemClock())
     loader.start()
     try:
-        run_lies(west, workload.table, tmp_path, SEED, LIES, Trace(SystemClock()))
+        run_lies(west, workload.table, tmp_path, SEED, lies, Trace(SystemClock()))
     finally:
         loader.stop()
     assert not west.client.replication.wait(workload.table, timeout_ms=60_000)

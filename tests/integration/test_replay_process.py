@@ -446,6 +446,7 @@ def test_workers_that_are_stopped_between_tasks_and_their_parent_are_replaced(
     assert east.memory.rows == rows(1, 40)
 
 
+@pytest.mark.long
 def test_killed_with_a_task_under_way_it_leaves_no_orphan_and_the_next_one_goes_on(
     process: ReplayProcess, home: Path, logs: Path, east: ThriftPeer
 ) -> None:

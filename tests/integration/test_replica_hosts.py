@@ -49,6 +49,7 @@ def step(fault: HostFault, side: str, host: str = "", *inner: HostStep) -> HostS
     return HostStep(fault, side, host, BEFORE, MEANWHILE, inner)
 
 
+@pytest.mark.long
 def test_killed_leaders_lose_nothing(rounds: HostRounds) -> None:
     leader = rounds.trios.hosted["west"].leader()
     rounds.play([step(HostFault.KILL, "west", leader), step(HostFault.KILL, "west", FIRST)])

@@ -115,6 +115,7 @@ def test_a_table_survives_a_clean_restart(west: Ground) -> None:
     assert scan_all(west, other, extents) == {b"a": b"1", b"z": b"2"}
 
 
+@pytest.mark.long
 def test_every_acknowledged_mutation_survives_kill_9_under_load_with_flushes_and_rolls(west: Ground) -> None:
     extents = west.create_table("1", [b"m"])
     west.enable("1")
