@@ -20,7 +20,7 @@ from rich.table import Table
 
 from tests.benchmarks.figure import Figure, met
 
-MAIN = ("starts", "rpc", "wal", "tablet", "ingest", "client", "drain", "lag", "replicas")
+MAIN = ("starts", "rpc", "wal", "tablet", "ingest", "client", "drain", "lag", "small_batches", "replicas")
 BOOKS = ("master_cycle", "master_memory", "collector_memory", "tablets_growth", "master_cycle_hbase")
 GROWTH = ("backlog", *BOOKS, "replica_joins", "replica_splits", "replica_growth")
 MODULES = (*MAIN, *GROWTH)
