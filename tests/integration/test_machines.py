@@ -15,6 +15,7 @@ import pytest
 
 from tests.support.machines import BOOT_OFFSET_S, Machine, Machines, why_no_machines
 from tests.support.tservers import wait_until
+from tests.support.zookeeper import state_of
 
 pytestmark = pytest.mark.integration
 
@@ -50,6 +51,10 @@ def test_a_machine_has_its_own_name_pids_boot_id_clock_and_directory(machines: M
     (one.directory / "file").write_text("1")
     assert one.run("cat", str(one.directory / "file")) == "1"
     assert other.run("ls", str(one.directory)) == ""
+    assert [machine.run("ls", str(machine.here)).split() for machine in machines.all] == [
+        ["boot_id", "file"],
+        ["boot_id"],
+    ]
     assert one.run("pwd") == f"{Path.cwd()}\n"
 
 
@@ -132,6 +137,22 @@ def test_a_machine_that_lost_its_power_boots_with_its_address_and_directory(mach
         with udp(other) as there:
             here.sendto(b"2", (other.address, PORT))
             assert there.recv(16) == b"2"
+
+
+def test_a_machine_stands_still_as_a_whole_and_goes_on(machines: Machines) -> None:
+    _, other = machines.all
+    processes = [other.start(["sleep", "infinity"]) for _ in range(2)]
+    wait_until(lambda: all(process.pids for process in processes), "two processes")
+    pids = [pid for process in processes for pid in process.pids]
+    other.suspend()
+    assert [state_of(Path(f"/proc/{pid}")) for pid in pids] == ["T", "T"]
+    other.resume()
+    assert all(state_of(Path(f"/proc/{pid}")) in "RS" for pid in pids)
+    inner = int(other.run("pgrep", "--newest", "sleep"))
+    assert other.pid_of(inner) in pids
+    for process in processes:
+        process.kill()
+        process.wait()
 
 
 def networks_in_use() -> dict[int, set[int]]:

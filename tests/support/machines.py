@@ -1,8 +1,9 @@
 """Machines of a test: namespaces with a network, pids, ``/proc``, a boot id and a boot clock of their own. Root only.
 
 They are joined by a switch, a bridge in a network of its own, which can cut any pair of them, also in one direction.
-A machine does not see the directory of another one. Nothing has a name outside of the processes that hold it: with the
-test, however it ends, its machines end, all processes on them, and their networks.
+A machine does not see the directory of another one, and has its own at the same path as all others. It may stand still,
+with all of its processes, and begin again after it lost its power. Nothing has a name outside of the processes that
+hold it: with the test, however it ends, its machines end, all processes on them, and their networks.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -21,6 +23,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from bookkeeper.clock import SystemClock
 from bookkeeper.standalone.children.parent_death import ended_with_parent
 
 TOOLS = ("ebtables", "ip", "nsenter", "setpriv", "unshare")
@@ -38,7 +41,8 @@ NETWORK = "198.19.0"
 _UNSHARE = ("unshare", "--net", "--fork", "--kill-child")
 _MACHINE = (*_UNSHARE, "--pid", "--uts", "--mount-proc", "--time", "--boottime")
 _BEGIN = """
-hostname "$1" && mount --bind "$2" /proc/sys/kernel/random/boot_id && mount --bind "$3" /etc/hosts && shift 3 || exit
+hostname "$1" && mount --bind "$2" /proc/sys/kernel/random/boot_id && mount --bind "$3" /etc/hosts || exit
+mount --bind "$4" "$5" && shift 5 || exit
 for other; do mount -t tmpfs -o size=1m none "$other" || exit; done
 echo ready
 exec sleep infinity
@@ -60,11 +64,13 @@ def why_no_machines() -> str | None:
 class Machine:
     """One machine. Commands run on it as root of the same file system; it knows the names of the others."""
 
-    def __init__(self, number: int, directory: Path, others: Sequence[Path]) -> None:
-        """``directory``: its own, which exists; ``others``: directories that it does not see."""
-        self.number, self.directory, self._others = number, directory, others
+    def __init__(self, number: int, directory: Path, here: Path, others: Sequence[Path]) -> None:
+        """``directory``: its own, which exists; ``here``: where it has that, too; ``others``: directories that it does
+        not see.
+        """
+        self.number, self.directory, self.here = number, directory, here
         self.name, self.address = f"m{number}", f"{NETWORK}.{number}"
-        self.boots = 0
+        self._others, self.boots = list(map(str, others)), 0
         self.boot_again()
 
     def boot_again(self) -> None:
@@ -76,7 +82,8 @@ class Machine:
         boot_id.write_text(f"{uuid.uuid4()}\n")
         names = self.directory / "hosts"
         names.write_text("127.0.0.1 localhost\n" + "".join(f"{NETWORK}.{n} m{n}\n" for n in range(1, COUNT_MAX + 1)))
-        begin = ["sh", "-c", _BEGIN, "begin", self.name, str(boot_id), str(names), *map(str, self._others)]
+        paths = map(str, (boot_id, names, self.directory, self.here))
+        begin = ["sh", "-c", _BEGIN, "begin", self.name, *paths, *self._others]
         ahead_s = self.number * BOOT_OFFSET_S - (self.boots - 1) * REBOOT_BACK_S
         self._holder = Holder([*_MACHINE, str(ahead_s), *begin])
 
@@ -116,7 +123,71 @@ class Machine:
         """All its processes end at once, and its network goes. Their connections are closed; :meth:`Machines.pull` cuts
         them first.
         """
+        for pid in self._starters():  # one that stands still would not take the end of its child
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGCONT)
         self._holder.end()
+
+    def suspend(self) -> None:
+        """All its processes stand still, together; they do so on return, and so do the ``nsenter`` that began them."""
+        self.run("sh", "-c", "kill -STOP -1")
+        clock, never = SystemClock(), threading.Event()
+        while any(_state_of(pid) not in "TZ" for pid in (*self._pids(), *self._starters())):
+            clock.wait(never, 1)
+
+    def resume(self) -> None:
+        """Let all its processes go on."""
+        for pid in (*self._pids(), *self._starters()):
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGCONT)
+
+    def _starters(self) -> list[int]:
+        """The processes of the test that began processes here; they stand still when those do."""
+        return [
+            parent for pid in self._pids() if _namespace_of(parent := _parent_of(pid)) == _namespace_of(os.getpid())
+        ]
+
+    def pid_of(self, inner: int) -> int | None:
+        """The pid of one of its processes as the test sees it; None when it has ended. ``inner``: as it is there."""
+        return next((pid for pid in self._pids() if _inner_pid(pid) == inner), None)
+
+    def _pids(self) -> list[int]:
+        """Of all its processes, as the test sees them, except for the first one."""
+        namespace = _namespace_of(self.pid)
+        return [pid for pid in _all_pids() if namespace and pid != self.pid and _namespace_of(pid) == namespace]
+
+
+def _all_pids() -> list[int]:
+    return [int(path.name) for path in Path("/proc").glob("[0-9]*")]
+
+
+def _namespace_of(pid: int) -> int:
+    """That of its pids; 0 when it has ended."""
+    with suppress(OSError):
+        return Path(f"/proc/{pid}/ns/pid").stat().st_ino
+    return 0
+
+
+def _parent_of(pid: int) -> int:
+    """0 when it has ended."""
+    with suppress(OSError):
+        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].split()[1])
+    return 0
+
+
+def _inner_pid(pid: int) -> int:
+    """As the process itself sees it; 0 when it has ended."""
+    with suppress(OSError):
+        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+        return int(next(line.split()[-1] for line in lines if line.startswith("NSpid:")))
+    return 0
+
+
+def _state_of(pid: int) -> str:
+    """T = it stands still, Z = it has ended."""
+    with suppress(OSError):
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2][0]
+    return "Z"
 
 
 class Process(subprocess.Popen[str]):
@@ -175,8 +246,8 @@ class Machines:
 
     def __init__(self, directory: Path, count: int) -> None:
         """Raises OSError and CalledProcessError; :func:`why_no_machines` knows the usual reasons before."""
-        homes = [directory / f"m{number}" for number in range(1, count + 1)]
-        for home in homes:
+        homes, here = [directory / f"m{number}" for number in range(1, count + 1)], directory / "here"
+        for home in (*homes, here):
             home.mkdir(parents=True)
         self._switch = Holder([*_UNSHARE, "sh", "-c", "echo ready; exec sleep infinity"])
         self.all: list[Machine] = []
@@ -185,7 +256,7 @@ class Machines:
             self._on_switch("ip", "link", "add", "switch", "type", "bridge")
             self._on_switch("ip", "link", "set", "switch", "up")
             for number, home in enumerate(homes, 1):
-                self.all.append(Machine(number, home, [other for other in homes if other != home]))
+                self.all.append(Machine(number, home, here, [other for other in homes if other != home]))
                 self._plug_in(self.all[-1])
         except BaseException:
             self.close()

@@ -11,11 +11,11 @@ from types import TracebackType
 
 
 class TcpProxy:
-    """Forwards loopback connections to ``host:port``; a context manager. ``address`` is where it listens."""
+    """Forwards connections to ``host:port``; a context manager. It listens at ``host`` and ``port``."""
 
-    def __init__(self, host: str, port: int) -> None:
+    def __init__(self, host: str, port: int, own_host: str = "127.0.0.1") -> None:
         self._upstream = (host, port)
-        self._listener = socket.create_server(("127.0.0.1", 0))
+        self._listener = socket.create_server((own_host, 0))
         self.host, self.port = self._listener.getsockname()[:2]
         self.accepted = 0
         self._open: list[socket.socket] = []

@@ -120,6 +120,11 @@ class ZooKeeperServer:
         (self.port,) = free_ports(1)
 
     @property
+    def data(self) -> Path:
+        """The directory of all that it has."""
+        return self._directory / "data"
+
+    @property
     def quorum(self) -> str:
         """The server's address."""
         return f"{self._host}:{self.port}"
