@@ -114,7 +114,7 @@ def init(
         settings = init_cluster(
             directory, name, master_port, tservers, metadata_url, {**own_host, **further}, password_file
         )
-        text = f"cluster {name} made in {settings.directory}; its quorum is {settings.master.address}"
+        text = f"cluster {name} made in {settings.directory}; its quorum is {settings.quorum}"
     Output(as_json).result(f"{text}; start it: bookkeeper standalone {directory}", _init_record(settings))
 
 
@@ -132,7 +132,7 @@ def _init_record(settings: Settings) -> Record:
         "instance_id": settings.instance.instance_id,
         "host": settings.host.name,
         "cluster": str(settings.cluster_directory),
-        "quorum": settings.master.address,
+        "quorum": settings.quorum,
         "tservers": settings.standalone.tservers,
         "metadata": settings.metadata_url,
     }

@@ -511,6 +511,11 @@ class Settings(Sections, frozen=True, kw_only=True):
         return self.cluster_directory / place if scheme == "embedded" else None
 
     @property
+    def quorum(self) -> str:
+        """Where clients and peers find the masters of this cluster: its root in ZooKeeper, else this host's master."""
+        return self.coordination.url if self.coordination_dir is None else self.master.address
+
+    @property
     def leases_dir(self) -> Path:
         """Directory of the lease files of this host's processes, when the coordination store is elsewhere."""
         return self.directory / "run" / "sessions"

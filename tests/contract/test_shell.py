@@ -363,7 +363,7 @@ def test_init_says_what_it_made_and_refuses_a_second_time(tmp_path: Path) -> Non
     made = bookkeeper("init", str(tmp_path / "c"), "--name", "c", "--set", "tserver.wal_roll_bytes=4096", "--json")
     assert (made.code, made.err) == (ExitCode.OK, "")
     settings = load_settings(tmp_path / "c")
-    assert made.json["quorum"] == settings.master.address
+    assert made.json["quorum"] == settings.quorum == settings.master.address
     assert settings.tserver.wal_roll_bytes == 4_096
     again = bookkeeper("init", str(tmp_path / "c"), "--name", "c")
     assert again.code == ExitCode.FAILED

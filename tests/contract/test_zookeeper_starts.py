@@ -72,6 +72,7 @@ def test_init_makes_a_root_with_an_id_of_its_own_and_the_settings_have_it(
     assert load_settings(settings.directory) == settings
     assert not (settings.directory / "coordination").exists()
     assert settings.coordination.session_lease_ms == 15_000
+    assert settings.quorum == settings.coordination.url, "peers would know the master of one host alone"
     with closing(open_coordination(settings)) as coordination:
         config = read_config(coordination)
     assert config.instance is not None
