@@ -6,21 +6,29 @@ ones left.
 
 from __future__ import annotations
 
+import shutil
 import signal
 import threading
-from collections.abc import Iterator
-from contextlib import closing
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, contextmanager
+from pathlib import Path
 
+import happybase
 import pytest
+from kazoo.client import KazooClient
 
+from bookkeeper.client import Client, Mutation
 from bookkeeper.config.file import SETTINGS_FILE
 from bookkeeper.config.host_id import read_host_id
 from bookkeeper.coordination.config_tree import read_config
 from bookkeeper.coordination.connect import open_coordination
+from bookkeeper.metadata.flight import books_flight_ms
 from bookkeeper.standalone.hbase.java import why_not_runnable
-from tests.support.machine_cluster import NAMES, READY_S, Host, MachineCluster
+from tests.support.machine_cluster import NAMES, PROPERTIES, READY_S, Host, MachineCluster
 from tests.support.machines import NETWORK, why_no_machines
 from tests.support.tservers import wait_until
+from tests.support.zookeeper import ZooKeeperServer
 
 pytestmark = [
     pytest.mark.integration,
@@ -36,6 +44,9 @@ AWAY_S = 60.0
 FIVE_MINUTES_MS = 300_000
 SLACK_MS = 5_000
 """A call of a busy machine may take so long."""
+CALL_MS = 1_500
+LATE, LATE_COLUMN = b"~late", b"fate:q"
+"""A row of the books in which nobody looks for this family."""
 
 
 @pytest.fixture(scope="module")
@@ -172,3 +183,137 @@ def test_a_host_is_cut_from_its_stores(cluster: MachineCluster) -> None:
         cluster.wait_written(BETWEEN)
         cluster.machines.join_all()
     cluster.check()
+
+
+@contextmanager
+def books(host: Host, timeout_ms: int = 30_000) -> Iterator[happybase.Table]:
+    """The books, through the gateway of a host."""
+    with host.machine.network():
+        port = host.settings.standalone.gateway_port
+        with closing(happybase.Connection("127.0.0.1", port, timeout=timeout_ms)) as connection:
+            yield connection.table("west_metadata")
+
+
+def put_into_standstill(host: Host) -> None:
+    """A client writes while the gateway stands still, and gives up."""
+    with pytest.raises(TimeoutError), books(host, CALL_MS) as table:
+        table.put(LATE, {LATE_COLUMN: b"v"})
+
+
+def has_late_row(host: Host) -> bool:
+    """Whether that write has arrived."""
+    with books(host) as table:
+        return bool(table.row(LATE))
+
+
+def put(client: Client, table: str, row: bytes) -> None:
+    """One row that is acknowledged."""
+    with client.writer(table) as writer:
+        writer.add(Mutation(row).put(b"f", b"q", b"1"))
+
+
+def test_zookeeper_has_no_quorum_for_longer_than_the_lease_and_a_restored_one_is_refused(
+    cluster: MachineCluster,
+) -> None:
+    before = [host.starts() for host in cluster.hosts]
+    with cluster.load():
+        cluster.wait_written(BETWEEN)
+        for server in cluster.servers:
+            server.kill9()
+        for host, starts in zip(cluster.hosts, before, strict=True):
+            for role, count in starts.items():
+                wait_started_again(host, role, count)
+        backups = [shutil.copytree(data, data.with_name("backup")) for data in datas(cluster)]
+        began_ns = cluster.clock.boot_ns()
+        start_all(cluster.servers)
+        cluster.wait_written(BETWEEN)
+        print(f"rows are written {(cluster.clock.boot_ns() - began_ns) / 1e9:.1f} s after ZooKeeper begins again")
+    cluster.check()
+    for host in cluster.hosts:
+        host.stop()
+    put_back(cluster, backups)
+    kept = [files_of(host) for host in cluster.hosts]
+    tree = tree_of(cluster)
+    for host in cluster.hosts:
+        host.start()
+        assert host.wait() == 1
+        assert "is an older copy: its generation is" in host.log.read_text()
+        print(host.log.read_text().splitlines()[-1])
+    assert ([files_of(host) for host in cluster.hosts], tree_of(cluster)) == (kept, tree), "a refused start changed it"
+    put_back(cluster, [data.with_name("newest") for data in datas(cluster)])
+    for host in cluster.hosts:
+        host.start()
+    cluster.check()
+
+
+def datas(cluster: MachineCluster) -> list[Path]:
+    """The directories of the servers of ZooKeeper."""
+    return [server.data for server in cluster.servers]
+
+
+def start_all(servers: Sequence[ZooKeeperServer]) -> None:
+    """They begin, and form a quorum."""
+    for server in servers:
+        server.launch()
+    for server in servers:
+        server.wait()
+
+
+def put_back(cluster: MachineCluster, backups: Sequence[Path]) -> None:
+    """ZooKeeper goes on with other data; that of before is named ``newest``."""
+    for server, backup in zip(cluster.servers, backups, strict=True):
+        server.kill9()
+        server.data.rename(server.data.with_name("newest" if backup.name != "newest" else "older"))
+        backup.rename(server.data)
+    start_all(cluster.servers)
+
+
+def files_of(host: Host) -> dict[str, bytes]:
+    """The files of a host, besides those of processes and their logs."""
+    paths = (path.relative_to(host.directory) for path in host.directory.rglob("*") if path.is_file())
+    return {str(path): (host.directory / path).read_bytes() for path in paths if path.parts[0] not in ("run", "logs")}
+
+
+def tree_of(cluster: MachineCluster) -> dict[str, tuple[bytes, int]]:
+    """All nodes of ZooKeeper, with their versions."""
+    client, found, paths = KazooClient(",".join(server.quorum for server in cluster.servers)), {}, ["/west"]
+    client.start()
+    while paths:
+        path = paths.pop()
+        content, stat = client.get(path)
+        found[path] = (content, stat.version)
+        paths += [f"{path}/{child}" for child in client.get_children(path)]
+    client.stop()
+    client.close()
+    return found
+
+
+def test_a_machine_stands_still_for_longer_than_a_write_is_in_flight(cluster: MachineCluster) -> None:
+    """With its supervisor and its gateway, in which a first use of a log waits (R4). The gateway goes on first."""
+    cluster.west.tables.create("fresh", [b"2", b"4", b"6", b"8"], properties=PROPERTIES)
+    wait_until(lambda: None not in leaders(cluster, "fresh"), "leaders", READY_S)
+    number = leaders(cluster, "fresh").index("host3")
+    host, row = cluster.hosts[2], b"%d" % (2 * number + 1)
+    still_s = 2 * books_flight_ms(host.settings) / 1_000
+    with cluster.load(), ThreadPoolExecutor(1) as pool:
+        cluster.wait_written(BETWEEN)
+        host.send("gateway", signal.SIGSTOP)
+        written = pool.submit(put, cluster.west, "fresh", row)
+        put_into_standstill(host)
+        host.machine.suspend()
+        began_s = cluster.clock.boot_ns() / 1e9
+        cluster.wait_written(BETWEEN)
+        print(f"others serve {cluster.clock.boot_ns() / 1e9 - began_s:.1f} s after a machine stands still")
+        written.result()
+        for_s(still_s - (cluster.clock.boot_ns() / 1e9 - began_s))
+        assert not has_late_row(cluster.hosts[0])
+        host.send("gateway", signal.SIGCONT)
+        wait_until(lambda: has_late_row(cluster.hosts[0]), "the put of a gateway that goes on", READY_S)
+        host.machine.resume()
+        cluster.wait_written(BETWEEN)
+    print(f"a machine stood still for {still_s:.0f} s, and its put arrived")
+    with books(cluster.hosts[0]) as table:
+        table.delete(LATE)
+    cluster.check()
+    assert [cell.row for cell in cluster.west.scan("fresh").cells()] == [row]
+    cluster.wait_tidy()
