@@ -22,6 +22,7 @@ from msgspec.structs import asdict
 
 from bookkeeper.config.sections import Sections, Settings
 from bookkeeper.config.setting import Section, expected, explain, fields_of, is_section
+from bookkeeper.durable_files import sync_directory
 from bookkeeper.errors import ExistsError, InvalidInputError, NotFoundError
 
 SETTINGS_FILE = "bookkeeper.toml"
@@ -276,7 +277,7 @@ def write_settings(settings: Settings) -> Path:
         raise ExistsError(f"{path} exists: there is a cluster already; choose another directory") from None
     finally:
         temporary.unlink(missing_ok=True)
-    _sync_directory(settings.directory)
+    sync_directory(settings.directory)
     return path
 
 
@@ -375,11 +376,3 @@ def _next_step(problems: list[Problem]) -> str:
 
 def _one_line(text: str) -> str:
     return " ".join(text.split())
-
-
-def _sync_directory(directory: Path) -> None:
-    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

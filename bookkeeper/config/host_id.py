@@ -12,6 +12,7 @@ import secrets
 from pathlib import Path
 
 from bookkeeper.config.sections import Settings
+from bookkeeper.durable_files import sync_directory
 from bookkeeper.errors import CorruptionError, NotFoundError
 
 HOST_ID_FILE = "host.id"
@@ -60,9 +61,5 @@ def make_host_id(directory: Path) -> str:
         out.flush()
         os.fsync(out.fileno())
     unfinished.replace(directory / HOST_ID_FILE)
-    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    sync_directory(directory)
     return made

@@ -462,7 +462,7 @@ class Sections(Section, frozen=True):
             )
 
     def _without_volume(self) -> list[str]:
-        """What hosts that share no directory need, and these settings lack."""
+        """The settings that hosts without a common directory need, and that are missing here."""
         wanted = {
             "coordination.url = zk://...": self.coordination.url.startswith("zk:"),
             "metadata.url = hbase+zk://...": not self.metadata.url.startswith("sqlite:"),
@@ -522,7 +522,7 @@ class Settings(Sections, frozen=True, kw_only=True):
 
     @property
     def seen_store_file(self) -> Path:
-        """What this host has seen of a coordination store that is elsewhere."""
+        """The file with the age of a coordination store elsewhere, as this host has seen it."""
         return self.directory / "run" / "seen_store.json"
 
     @property

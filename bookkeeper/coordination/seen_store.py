@@ -1,4 +1,4 @@
-"""What this host has seen of a coordination store on other machines, so that an older copy of the store is refused.
+"""Each host notes how far the coordination store on other machines was, so that an older copy of it is refused.
 
 Two numbers of the store only rise: the generation of the configuration tree, and the number of sessions. A file of
 the host has the highest ones that it has seen. A store with a lower one was restored from a backup, while this host

@@ -16,6 +16,8 @@ from importlib.machinery import PathFinder
 from importlib.metadata import version
 from pathlib import Path
 
+from bookkeeper.durable_files import sync_directory
+
 SILENT = "-Xlog:cds=off -Xlog:cds+dynamic=off"
 """No log lines about an archive that does not fit."""
 
@@ -70,9 +72,5 @@ def install_archive(written: Path, directory: Path, key: str) -> Path:
     for other in directory.glob("*.jsa"):
         if other != installed:
             other.unlink(missing_ok=True)
-    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    sync_directory(directory)
     return installed
