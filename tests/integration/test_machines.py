@@ -52,8 +52,8 @@ def test_a_machine_has_its_own_name_pids_boot_id_clock_and_directory(machines: M
     assert one.run("cat", str(one.directory / "file")) == "1"
     assert other.run("ls", str(one.directory)) == ""
     assert [machine.run("ls", str(machine.here)).split() for machine in machines.all] == [
-        ["boot_id", "file"],
-        ["boot_id"],
+        ["boot_id", "file", "hosts"],
+        ["boot_id", "hosts"],
     ]
     assert one.run("pwd") == f"{Path.cwd()}\n"
 
