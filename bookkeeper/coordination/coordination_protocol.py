@@ -85,6 +85,11 @@ class Coordination(Protocol):
         that only stays silent is no news: its end is found by the next call of :meth:`sessions`.
         """
 
+    def confirm(self, session: Session) -> None:
+        """Raise LeaseLostError unless no other process counted this session as dead at a moment within the call. The
+        lease alone does not say so on a machine that was paused together with its clock.
+        """
+
     def forget_session(self, session_id: str) -> None:
         """Remove a dead session's record; call it last, after the cleanup for the session."""
 

@@ -339,6 +339,10 @@ class EmbeddedCoordination:
         with self._store.reading() as db:
             return _counter(db, _GENERATION)
 
+    def confirm(self, session: Session) -> None:
+        """See the protocol: all processes have one clock here, so the lease says it."""
+        session.check()
+
     def settled_generation(self) -> int:
         """See the protocol: here, :meth:`generation` is."""
         return self.generation()

@@ -31,8 +31,12 @@ class Lease(Protocol):
 class SessionRetries:
     """Repeats calls with transient errors while the session lives, with growing, jittered waits."""
 
-    def __init__(self, session: Lease, clock: Clock, rng: random.Random) -> None:
+    def __init__(
+        self, session: Lease, clock: Clock, rng: random.Random, confirm: Callable[[], None] = lambda: None
+    ) -> None:
+        """``confirm``: see :meth:`confirm`; not needed where others reach a fence of each log of the process."""
         self._session = session
+        self._confirm = confirm
         self._clock = clock
         self._rng = rng
         self._stop = threading.Event()
@@ -44,6 +48,13 @@ class SessionRetries:
     def check(self) -> None:
         """Raise LeaseLostError when the session is over."""
         self._session.check()
+
+    def confirm(self) -> None:
+        """Raise LeaseLostError when other processes count this one as dead; TransientError: nobody knows. The lease
+        does not say so on a machine that was paused together with its clock.
+        """
+        self._session.check()
+        self._confirm()
 
     def retry(self, action: str, act: Callable[[], T], unless: type[TransientError] = LeaseLostError) -> T:
         """Call ``act`` until it raises no TransientError. Checks the session before each try. Raises LeaseLostError

@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 import random
 import threading
+from collections.abc import Callable
 
 from msgspec.structs import replace
 
@@ -86,7 +87,7 @@ class TServerProcess:
         self._host = open_host(settings)
         self._session = self._open_session(settings, coordination)
         self._ended = threading.Event()
-        self._retries = SessionRetries(self._session, clock, random.Random())
+        self._retries = SessionRetries(self._session, clock, random.Random(), self._confirming(settings, coordination))
         self._master = MasterLink(coordination, self._pool, self.session_id, clock, die)
         volume = open_volume(settings)
         self._homes = open_homes(metadata, volume)
@@ -137,6 +138,12 @@ class TServerProcess:
             session.close()
             raise
         return session
+
+    def _confirming(self, settings: Settings, coordination: Coordination) -> Callable[[], None]:
+        """The look whether others count this process as dead, where they reach no fence of its logs; else nothing."""
+        if settings.storage.logs == "shared" or self._host is None:
+            return lambda: None
+        return lambda: coordination.confirm(self._session)
 
     def _place_of_logs(self, settings: Settings, volume: Volume) -> SessionLogs:
         """Where this session makes its logs: the setting decides for new sessions only."""

@@ -70,11 +70,14 @@ def test_a_session_is_alive_until_it_is_closed_and_dead_for_good_then(store: Coo
         (session.session_id, "tserver", "host:1", True)
     ]
     assert session.is_valid()
+    store.confirm(session)
     session.close()
     session.close()
     assert not session.is_valid()
     with pytest.raises(LeaseLostError):
         session.check()
+    with pytest.raises(LeaseLostError):
+        store.confirm(session)
     assert [i.alive for i in store.sessions("tserver")] == [False]
 
 

@@ -15,6 +15,7 @@ from tests.support.faults import fault
 from tests.support.simulation.chaos import run_schedule
 from tests.support.simulation.kernel import StuckError
 from tests.support.simulation.world import LawBrokenError, simulation
+from tests.support.simulation.zookeeper_stages import ZooKeeperStage
 
 SEEDS = 40
 LENGTH = 60
@@ -57,3 +58,10 @@ def test_random_schedules_find_a_broken_rule(tmp_path: Path, switch: str, said: 
 
     with fault(switch), pytest.raises((LawBrokenError, StuckError), match=said):
         search()
+
+
+@pytest.mark.long
+def test_random_schedules_in_zookeeper_find_a_broken_rule(tmp_path: Path) -> None:
+    red = pytest.raises(LawBrokenError, match=r"R15: session .* counts on its lease")
+    with fault("zookeeper-unanswered-renewals-count"), simulation(tmp_path / "world", 7) as world, red:
+        run_schedule(world, 7, LENGTH, ZooKeeperStage)

@@ -10,20 +10,32 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 from bookkeeper.coordination.config_changes import set_draining
 from bookkeeper.coordination.config_tree import draining_path
 from bookkeeper.coordination.coordination_protocol import SessionInfo
 from bookkeeper.errors import ConflictError
+from bookkeeper.metadata import keys
+from bookkeeper.model import MUTATION_SCHEMA
+from bookkeeper.rpc.contract.messages import WriteBatch, WriteResult
+from bookkeeper.storage.wal.blocks.block import encode_batch
+from tests.simulation.test_schedules_given_up import GIVEN_UP, OWN_LOGS, rest
 from tests.support.faults import fault
 from tests.support.simulation.cluster import Cluster, Node
 from tests.support.simulation.ensemble import Link
+from tests.support.simulation.hosted import Hosted, node_of
 from tests.support.simulation.kernel import Kernel, Process
+from tests.support.simulation.network import SimPool
 from tests.support.simulation.pair import Pair
+from tests.support.simulation.users import PLAIN, Write
 from tests.support.simulation.world import LawBrokenError, World, simulation, zookeeper_store
 from tests.support.simulation.zookeeper import SimZooKeeper
 from tests.support.simulation.zookeeper_accidents import link_of
+
+LATE_USES_MS = 80_000
+"""A tserver looks within this time for uses of logs that came when others served the tablet."""
 
 LEASE_S = 0.9
 MARGIN_S = 0.1
@@ -243,3 +255,97 @@ def test_r15_without_the_fence_it_would(tmp_path: Path) -> None:
     red = pytest.raises(LawBrokenError, match="lost: Write")
     with fault("no-fence"), played(tmp_path) as world, red:
         a_paused_machine_appends(world)
+
+
+def a_paused_host_begins_to_use_its_own_log(world: World) -> None:
+    """The log lies on the disk of the machine that is paused, so nobody can fence it. All of it is named, and another
+    host leads. A client that knows the old place writes when the machine goes on: the next leader has read the row, and
+    knows of no use of that log.
+    """
+    hosted = Hosted(world, properties=GIVEN_UP, settings=OWN_LOGS)
+    hosted.replicate_to("east")
+    values = hosted.put(b"a")
+    hosted.flush()
+    hosted.until_same()
+    first, kernel = hosted.leader, world.kernel
+    address, session, extent = node_of(first).part.address, node_of(first).part.session_id.encode(), hosted.extent
+    renewals = world.hold("/lease-", process=first.process)
+    kernel.pause_machine(first.process)
+    hosted.until_led_by_another(first)
+    values += hosted.put(b"b", b"c")
+    kernel.resume(first.process)
+    late, told = Write("west", "t", b"b", PLAIN, b"q", b"late", False, "sync", extent.table_id), list[WriteResult]()
+    world.writes.append(late)
+    batch = encode_batch(pa.RecordBatch.from_pylist([late.mutation(None)], schema=MUTATION_SCHEMA)).to_pybytes()
+
+    def write(pool: SimPool) -> None:
+        told.append(pool.tserver(address, 3_000).write([WriteBatch(extent, batch)], "sync", "", 0))
+
+    task = world.client(hosted.west, "late write", write)
+    world.until(lambda: task.done, "the write has an end")
+    late.state = "acked" if told else "unknown"
+    kernel.release(renewals)
+    world.until(lambda: not first.is_up, "it knows that its lease is over")
+    first.start()
+    kernel.run_for(2.0)
+    world.let_pass(LATE_USES_MS)
+    kernel.run_for(2.0)
+    row = hosted.west.table.row(keys.tablet_row(extent.table_id, extent.end_row), ("log",))
+    if not told and row is not None and any(session in name for name in row.family("log")):
+        raise LawBrokenError("R4: the late use of a log that was given up stays")
+    rest(hosted, [*values, *([late.value] if told else [])])
+
+
+def a_paused_host_lets_its_own_log_go(world: World) -> None:
+    """A leader is about to name a state, and its machine is paused. Another host leads without the log of the leader,
+    whose records come later. The machine goes on: its state counts no more, and the log is needed.
+    """
+    hosted = Hosted(world, properties=GIVEN_UP, settings=OWN_LOGS)
+    hosted.replicate_to("east")
+    values = hosted.put(b"a")
+    hosted.flush()
+    hosted.until_same()
+    values += hosted.put(b"b")
+    first, kernel = hosted.leader, world.kernel
+    naming = world.hold("/namer: put", process=first.process)
+    hosted.begin_flush()
+    world.until_at("/namer: put", process=first.process)
+    renewals = world.hold("/lease-", process=first.process)
+    kernel.pause_machine(first.process)
+    hosted.until_led_by_another(first)
+    second = hosted.leader
+    kernel.resume(first.process)
+    kernel.release(naming)
+    kernel.run_for(0.5)
+    second.kill(power=True)
+    kernel.release(renewals)
+    world.until(lambda: not first.is_up, "it knows that its lease is over")
+    hosted.until_led_by_another(second)
+    first.start()
+    second.start()
+    rest(hosted, values)
+
+
+PAUSED = {
+    a_paused_host_begins_to_use_its_own_log: "paused-hosts-begin-to-use-logs",
+    a_paused_host_lets_its_own_log_go: "paused-hosts-let-logs-go",
+}
+
+
+@pytest.mark.parametrize("play", PAUSED, ids=lambda play: play.__name__)
+def test_r15_a_paused_host_with_its_own_log_loses_nothing(play: Callable[[World], None], tmp_path: Path) -> None:
+    with played(tmp_path) as world:
+        play(world)
+
+
+@pytest.mark.parametrize(("play", "switch"), PAUSED.items(), ids=PAUSED.values())
+def test_r15_if_it_asked_nobody_it_would(play: Callable[[World], None], switch: str, tmp_path: Path) -> None:
+    red = pytest.raises(LawBrokenError, match=r"N6: \[\] are applied twice, \[b'.*'\] are lost")
+    with fault(switch), played(tmp_path) as world, red:
+        play(world)
+
+
+def test_r4_if_late_uses_of_given_up_logs_were_left_alone_one_would_stay(tmp_path: Path) -> None:
+    red = pytest.raises(LawBrokenError, match="R4: the late use of a log that was given up stays")
+    with fault("late-uses-of-given-up-logs-stay"), played(tmp_path) as world, red:
+        a_paused_host_begins_to_use_its_own_log(world)

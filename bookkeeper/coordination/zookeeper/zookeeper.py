@@ -213,6 +213,13 @@ class ZooKeeperCoordination:
     def _session_lists(self) -> tuple[str, str]:
         return self._zk.at(layout.SESSIONS), self._zk.at(layout.ALIVE)
 
+    def confirm(self, session: Session) -> None:
+        """See the protocol."""
+        try:
+            self._zk.commit(self._check_alive(session))
+        except NotAsExpectedError as error:
+            raise over(session) from error
+
     def forget_session(self, session_id: str) -> None:
         """See the protocol; raises RefusedError while the session is alive."""
         (info,) = self._judge([session_id])

@@ -27,6 +27,10 @@ class TabletBooks:
         """The families of those of these rows that are there. Raises TransientError, CorruptionError."""
         return chosen_rows(self._metadata, rows, families)
 
+    def confirm(self) -> None:
+        """See :meth:`SessionRetries.confirm`."""
+        self._persistence.confirm()
+
     def put(self, puts: Sequence[RowPut], rank: int) -> None:
         """Try once. Raises TransientError: the books may have the rows, or get them later."""
         self._persistence.check()

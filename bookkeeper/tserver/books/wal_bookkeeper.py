@@ -163,6 +163,9 @@ class WalBookkeeper:
         try:
             put_rows = partial(self._metadata.put, put.rows, put.rank)
             self._persistence.retry("the first use of a log", put_rows, unless=NoSpaceError)
+            # R15: the next holder of a tablet has read its row before this cell came, if the session is over by now. It
+            # would never ask for the records behind it, and no fence of others reaches a log on this host's own disk.
+            self._persistence.retry("the look whether others count this process as dead", self._persistence.confirm)
         except NoSpaceError:  # the books have no cell of it
             with self._lock:
                 self._current.give_up()

@@ -200,6 +200,9 @@ class Namer:
 
     def _let_logs_go(self, chain: LeaderChain) -> None:
         for state_id, logs in chain.logs_due():
+            # R15: if the session is over, the next holder has loaded the tablet, and its state counts in place of this
+            # one. It may still wait for the log, if that lies on this host.
+            self._books.confirm()
             self._close_tails(chain.tablet, logs)
             for cell, rank in log_deletes(chain.tablet.row, logs):
                 self._books.delete([cell], rank)

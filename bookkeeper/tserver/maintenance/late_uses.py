@@ -77,7 +77,7 @@ class LateUses:
         """Whether the tablet needs nothing of a log, and nothing can follow in it. Raises CorruptionError,
         TransientError.
         """
-        if tablet.given_up.has_lost or read_seal(self._volume, log) is None:
+        if tablet.given_up.awaits(log) or read_seal(self._volume, log) is None:
             return False
         # After the seal: all records of an own log are applied before it is sealed, and no later one needs it.
         flushes = tablet.flushes

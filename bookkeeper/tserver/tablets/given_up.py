@@ -51,6 +51,11 @@ class GivenUpLogs:
         """The logs whose tails are in memory or in states, and whose cells wait for a name."""
         return self._merged
 
+    def awaits(self, log: str) -> bool:
+        """Whether the tail of this log may still come, or is not named yet."""
+        with self._lock:
+            return log in self._waiting or log in self._merged
+
     def tail_merged(self, log: str) -> None:
         """Memory has the tail of this log."""
         with self._lock:

@@ -118,13 +118,20 @@ BORDERS: dict[str, Switch] = {
     "logs-in-use-may-be-late": Switch(
         "bookkeeper.tserver.maintenance.late_uses",
         "LateUses._is_late",
-        old="if tablet.given_up.has_lost or read_seal(self._volume, log) is None:",
+        old="if tablet.given_up.awaits(log) or read_seal(self._volume, log) is None:",
         new="""
         if not is_needed(log, tablet.flushes.logs_in_row(tablet.flushes.needed_logs())):
             return read_seal(self._volume, log) is not None
         if True:
         """,
         breaks="R4: a log that is sealed while it is looked at loses its cell, and records are in memory alone",
+    ),
+    "late-uses-of-given-up-logs-stay": Switch(
+        "bookkeeper.tserver.maintenance.late_uses",
+        "LateUses._is_late",
+        old="tablet.given_up.awaits(log)",
+        new="tablet.given_up.has_lost",
+        breaks="R4: a log that was given up and whose first use arrived late stays until its tablet is loaded again",
     ),
     "late-uses-are-not-expected": Switch(
         "bookkeeper.tserver.tablets.flushed_logs",

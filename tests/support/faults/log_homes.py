@@ -5,6 +5,20 @@ from __future__ import annotations
 from tests.support.faults.switch import Switch
 
 LOG_HOMES: dict[str, Switch] = {
+    "paused-hosts-begin-to-use-logs": Switch(
+        "bookkeeper.tserver.books.wal_bookkeeper",
+        "WalBookkeeper._write_first_uses",
+        old='self._persistence.retry("the look whether others count this process as dead", self._persistence.confirm)',
+        new="pass",
+        breaks="R15: a host that was paused acknowledges a record that no other host asks it for",
+    ),
+    "paused-hosts-let-logs-go": Switch(
+        "bookkeeper.tserver.leading.namer",
+        "Namer._let_logs_go",
+        old="self._books.confirm()",
+        new="pass",
+        breaks="R15: a host that was paused lets its log go, and the next leader's state lacks the records",
+    ),
     "any-disk-serves-logs": Switch(
         "bookkeeper.tserver.replicas.served_logs",
         "ServedLogs._check",

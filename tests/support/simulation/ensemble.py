@@ -191,13 +191,13 @@ class SimEnsemble:
         return found
 
     def watched(self, nodes: Sequence[str] = (), lists: Sequence[str] = ()) -> tuple[list[Node | None], list[Names]]:
-        self._ask(f"watch {self._short([*nodes, *lists])}")
-        place = self._link.connection, self._link.at
-        self._nodes.update((path, place) for path in nodes)
-        self._lists.update((path, place) for path in lists)
+        asked = self._asked("watch", [*nodes, *lists])
+        places = [(path, (self._link.connection, at)) for path, at in asked]
+        self._nodes.update(places[: len(nodes)])
+        self._lists.update(places[len(nodes) :])
         return (
-            [self._quorum.node(path, self._link.at) for path in nodes],
-            [self._quorum.names(path, self._link.at) for path in lists],
+            [self._quorum.node(path, at) for path, at in asked[: len(nodes)]],
+            [self._quorum.names(path, at) for path, at in asked[len(nodes) :]],
         )
 
     def has_news(self, nodes: Sequence[str] = (), lists: Sequence[str] = ()) -> bool:

@@ -84,6 +84,10 @@ class SimCoordination:
     def has_session_news(self) -> bool:
         return True
 
+    def confirm(self, session: SimSession) -> None:
+        self.kernel.pause(f"confirm session {session.session_id}")
+        session.check()
+
     def forget_session(self, session_id: str) -> None:
         self.kernel.pause(f"forget session {session_id}")
         self.sessions_by_id.pop(session_id, None)

@@ -161,6 +161,13 @@ class World(Users):
         self.kernel.run_until(condition, what, limit_s, steps_max, look_every)
         self.judge()
 
+    def let_pass(self, milliseconds: int) -> None:
+        """Let time pass at once; each live process renews its lease meanwhile."""
+        until_ns = self.kernel.now_ns + milliseconds * 1_000_000
+        for cluster in self.clusters.values():
+            cluster.coordination.outlast(until_ns)
+        self.kernel.advance(until_ns)
+
     def judge(self) -> None:
         """Raise LawBrokenError when a law was broken that can be judged at once."""
         broken = [*self.ledger.broken, *self.kernel.failures]
@@ -271,10 +278,7 @@ class World(Users):
         if unnamed or any(cluster.marks() for cluster in self.clusters.values()):
             if self.kernel.now_ns > self._marks_due_ns:
                 late_ms = SCAN_INTERVAL_MS if unnamed else FLIGHT_MS
-                until_ns = self.kernel.now_ns + late_ms * 1_000_000
-                for cluster in self.clusters.values():
-                    cluster.coordination.outlast(until_ns)
-                self.kernel.advance(until_ns)
+                self.let_pass(late_ms)
                 self._marks_due_ns = self.kernel.now_ns + MARKS_DUE_NS
             return False
         return True
