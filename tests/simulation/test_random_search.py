@@ -39,6 +39,7 @@ to lack what it acknowledged, before anything is there twice: so nobody asks it.
 
 BEGIN = {
     "everything-merges": 14,
+    "high-water-does-not-count and paths-are-not-compared and acknowledged-blocks-are-believed": 2,
     "marks-of-ended-streams-stay": 3,
     "no-fence": 14,
     "passed-without-a-row": 2,
@@ -48,7 +49,14 @@ BEGIN = {
 """The first seed of a search that is a long one from seed 0 on: the seed that found it."""
 
 
-@pytest.mark.parametrize(("switch", "said"), FOUND.items(), ids=list(FOUND))
+LONG = ("marks-of-ended-streams-stay",)
+"""Found only when nothing comes to rest: a directed schedule proves these at a tenth of the CPU."""
+
+
+@pytest.mark.parametrize(
+    ("switch", "said"),
+    [pytest.param(*one, id=one[0], marks=[pytest.mark.long] if one[0] in LONG else []) for one in FOUND.items()],
+)
 def test_random_schedules_find_a_broken_rule(tmp_path: Path, switch: str, said: str) -> None:
     def search() -> None:
         first = BEGIN.get(switch, 0)
