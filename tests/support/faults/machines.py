@@ -140,6 +140,13 @@ MACHINES: dict[str, Switch] = {
         new="latest = stored_round",
         breaks="a host that starts slowly while another one leads takes the store for an older copy, and ends",
     ),
+    "ports-free-at-loopback-alone": Switch(
+        "bookkeeper.standalone.ports",
+        "free_ports",
+        old="_EVERY_ADDRESS, port)",
+        new="HOST, port)",
+        breaks="a process of a new cluster binds a port that another one has at its address, and never starts",
+    ),
     "a-table-on-one-machine": Switch(
         "bookkeeper.master.operations.volume_need",
         "refuse_without_volume",

@@ -10,6 +10,7 @@ import pytest
 from bookkeeper.errors import UnavailableError
 from bookkeeper.standalone import ports
 from bookkeeper.standalone.ports import HOST, PORTS, free_ports
+from tests.support.faults import fault
 
 
 def test_no_port_is_chosen_twice_before_all_were_tried() -> None:
@@ -31,3 +32,20 @@ def test_too_few_ports_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ports, "_order", itertools.cycle(list[int]()))
     with pytest.raises(UnavailableError, match="no 1 free TCP ports"):
         free_ports(1)
+
+
+def a_port_of_another_address_is_not_free(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A master may bind any address of its machine."""
+    taken, free = free_ports(2)
+    monkeypatch.setattr(ports, "_order", itertools.cycle([taken, free]))
+    with socket.create_server(("127.0.0.2", taken)):
+        assert ports.free_ports(1) == [free], "a master of a new cluster can't listen at its port"
+
+
+def test_a_port_of_another_address_is_not_free(monkeypatch: pytest.MonkeyPatch) -> None:
+    a_port_of_another_address_is_not_free(monkeypatch)
+
+
+def test_without_the_look_at_every_address_a_port_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    with fault("ports-free-at-loopback-alone"), pytest.raises(AssertionError, match="can't listen at its port"):
+        a_port_of_another_address_is_not_free(monkeypatch)
