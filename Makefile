@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help system-deps venv lock contract hbase hbase-image hbase-cluster lint docs check check-tests test test-long tests test-costs demo bench soak mutants clean
+.PHONY: help system-deps venv lock contract hbase hbase-image hbase-cluster lint docs check check-tests test test-long tests test-costs demo cluster-demo bench soak soak-cluster mutants clean
 
 PYTHON ?= python3
 PY := .venv/bin/python
@@ -90,6 +90,12 @@ ifeq ($(METADATA),hbase)
 endif
 	@$(PY) -m shell.demo
 
+cluster-demo: ## A cluster on three machines (namespaces; root), with ZooKeeper and HBase, its peer, kills of processes and machines, proof
+	@docker/system-deps.sh machines
+	@docker/venv.sh
+	@docker/hbase/assemble.sh
+	@docker/in-memory.sh $(PY) -m tests.cluster_demo
+
 bench: export PYTHONDONTWRITEBYTECODE :=
 bench: ## Measure, and write the figures beside their references
 	@docker/system-deps.sh runtime
@@ -102,6 +108,12 @@ soak: ## Run clusters under random faults of processes, network, disk, HBase, an
 	@docker/system-deps.sh hbase
 	@docker/hbase/assemble.sh
 	@$(PY) -m tests.soak --rounds $(ROUNDS) --pair-rounds $(PAIR_ROUNDS) --schedules $(SCHEDULES) $(if $(SEED),--seed $(SEED))
+
+soak-cluster: ## Run a cluster on three machines (namespaces; root) and its peer under random faults of processes, machines, network, ZooKeeper, HBase and clocks (ROUNDS=20; SEED=... to repeat a run)
+	@docker/system-deps.sh machines
+	@docker/venv.sh
+	@docker/hbase/assemble.sh
+	@$(PY) -m tests.soak.machines --rounds $(ROUNDS) $(if $(SEED),--seed $(SEED))
 
 mutants: ## Change the code in one place at a time, and list what no test notices (MUTANTS=40; SEED=... to repeat a run)
 	@docker/system-deps.sh runtime

@@ -3,6 +3,7 @@
 #
 #   system-deps.sh runtime   a Java 17 runtime and Python's venv       (make demo)
 #   system-deps.sh hbase     and a Java compiler and Maven              (the real HBase as a process)
+#   system-deps.sh machines  and what makes networks                  (make cluster-demo)
 #   system-deps.sh all       and a container engine that answers, a browser, promtool, zsh and fish   (make test)
 #
 # NO_SYSTEM_DEPS=1: touch nothing, say what is missing, exit 0. Runs as root or with sudo.
@@ -30,12 +31,16 @@ look_hbase() {
     command -v mvn >/dev/null || need Maven maven
 }
 
+look_machines() {
+    command -v ebtables >/dev/null || [ -x /usr/sbin/ebtables ] || need ebtables iptables
+    command -v ip >/dev/null || [ -x /usr/sbin/ip ] || need iproute2 iproute2
+}
+
 look_engine() {
     engine_answers && return
     [ -n "${DOCKER_HOST:-}" ] && return # an engine elsewhere: nothing to install here changes it
     command -v dockerd >/dev/null || need "a container engine" docker.io
     command -v iptables >/dev/null || [ -x /usr/sbin/iptables ] || need iptables iptables
-    command -v ip >/dev/null || [ -x /usr/sbin/ip ] || need iproute2 iproute2
     command -v debootstrap >/dev/null || [ -x /usr/sbin/debootstrap ] || need debootstrap debootstrap
 }
 
@@ -96,9 +101,10 @@ start_dockerd() {
 }
 
 level=${1:-all}
-case $level in runtime | hbase | all) ;; *) fail "unknown argument '$level': runtime, hbase or all" ;; esac
+case $level in runtime | hbase | machines | all) ;; *) fail "unknown argument '$level': runtime, hbase, machines or all" ;; esac
 look_runtime
 [ "$level" = runtime ] || look_hbase
+[[ $level != machines && $level != all ]] || look_machines
 [ "$level" != all ] || { look_engine; look_browser; look_promtool; look_shells; }
 if [ "${NO_SYSTEM_DEPS:-0}" = 1 ]; then
     [ ${#packages[@]} -eq 0 ] || say "NO_SYSTEM_DEPS=1: leaving it at that"

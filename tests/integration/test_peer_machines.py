@@ -5,63 +5,20 @@ A link fails in one direction, and the peer's master gets another port meanwhile
 
 from __future__ import annotations
 
-import subprocess
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
 from bookkeeper.client import Client, Mutation
-from bookkeeper.config.file import SETTINGS_FILE, load_settings
-from bookkeeper.standalone.directory import init_cluster
-from bookkeeper.standalone.ports import free_ports
-from tests.support.cluster import standalone_command
-from tests.support.exchange import EXCHANGE
 from tests.support.hbase import HBaseUnavailableError
-from tests.support.machines import Machine, Machines, Process, why_no_machines
-from tests.support.trust import trust_everybody
+from tests.support.machine_hosts import READY_MS, ClusterThere
+from tests.support.machines import Machines, why_no_machines
 from tests.support.tservers import wait_until
-from tests.support.workloads_clusters import SETTINGS
 from tests.support.zookeeper import Member, ZooKeeperServer
 
 pytestmark = [pytest.mark.integration, pytest.mark.long, pytest.mark.spark, pytest.mark.timeout(300)]
-
-READY_MS = 90_000.0
-STOP_S = 30.0
-
-
-class ClusterThere:
-    """A cluster on a machine; a context manager that runs it."""
-
-    def __init__(self, machine: Machine, name: str, overrides: Mapping[str, object] | None = None) -> None:
-        binds = {"rpc.bind_host": machine.address, "master.host": machine.address}
-        wanted = {**EXCHANGE, **SETTINGS, **binds, "security.beyond_loopback": "plaintext", **(overrides or {})}
-        self.machine, self.settings = machine, init_cluster(machine.directory / name, name, overrides=wanted)
-        trust_everybody(self.settings)
-        self._process: Process | None = None
-
-    def start(self) -> Client:
-        """Run it, and return a client once it answers."""
-        with (self.settings.logs_dir / "standalone.log").open("ab") as log:
-            command = standalone_command(self.settings.directory)
-            self._process = self.machine.start(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
-        return Client.connect(self.settings.directory, budget_ms=READY_MS)
-
-    def stop(self) -> None:
-        """Stop it cleanly."""
-        if self._process is not None:
-            self._process.terminate()
-            self._process.wait(STOP_S)
-            self._process = None
-
-    def move_master(self) -> None:
-        """Its master answers at another port from the next start on."""
-        file, before = self.settings.directory / SETTINGS_FILE, f"\nport = {self.settings.master.port}\n"
-        text = file.read_text()
-        assert text.count(before) == 1
-        file.write_text(text.replace(before, f"\nport = {free_ports(1)[0]}\n"))
-        self.settings = load_settings(self.settings.directory)
 
 
 @pytest.fixture

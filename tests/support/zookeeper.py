@@ -188,6 +188,14 @@ class ZooKeeperServer:
             clock.wait(never, LOOK_MS)
 
     @property
+    def ports(self) -> list[int]:
+        """All ports at which it listens: for clients, and those for the others of its quorum."""
+        if self._member is None:
+            return [self.port]
+        own = [line for line in self._member.servers if line.startswith(f"server.{self._member.number}=")]
+        return [self.port, *(int(port) for line in own for port in line.split(":")[1:])]
+
+    @property
     def mode(self) -> str:
         """``standalone``, ``leader`` or ``follower``; "" while it does not serve."""
         try:

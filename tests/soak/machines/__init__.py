@@ -1,0 +1,1 @@
+"""Rounds on clusters whose hosts are on machines of their own."""
