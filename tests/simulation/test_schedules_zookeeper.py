@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
@@ -26,7 +27,7 @@ from tests.support.faults import fault
 from tests.support.simulation.cluster import Cluster, Node
 from tests.support.simulation.ensemble import Link
 from tests.support.simulation.hosted import Hosted, node_of
-from tests.support.simulation.kernel import Kernel, Process
+from tests.support.simulation.kernel import Kernel, Process, Task, Trap
 from tests.support.simulation.network import SimPool
 from tests.support.simulation.pair import Pair
 from tests.support.simulation.users import PLAIN, Write
@@ -176,7 +177,9 @@ def a_change_whose_answer_is_lost(world: World, arrives: float) -> None:
     pair.rest()
 
 
-@pytest.mark.parametrize("arrives", [1.0, 0.0], ids=["committed", "not committed"])
+@pytest.mark.parametrize(
+    "arrives", [1.0, pytest.param(0.0, marks=pytest.mark.long)], ids=["committed", "not committed"]
+)
 def test_a_change_whose_answer_is_lost_is_made_once(arrives: float, tmp_path: Path) -> None:
     with played(tmp_path) as world:
         a_change_whose_answer_is_lost(world, arrives)
@@ -210,7 +213,10 @@ def a_tserver_whose_way_is_cut(world: World, requests: bool, answers: bool) -> N
 CUTS = {"requests are lost": (False, True), "answers are lost": (True, False), "both are lost": (False, False)}
 
 
-@pytest.mark.parametrize("cut", CUTS)
+ONE_WAY = [pytest.param(cut, marks=[] if cut == "both are lost" else pytest.mark.long) for cut in CUTS]
+
+
+@pytest.mark.parametrize("cut", ONE_WAY)
 def test_r15_a_process_that_is_cut_off_gives_its_lease_up_first(cut: str, tmp_path: Path) -> None:
     with played(tmp_path) as world:
         a_tserver_whose_way_is_cut(world, *CUTS[cut])
@@ -220,6 +226,48 @@ def test_r15_if_a_renewal_without_an_answer_counted_it_would_not(tmp_path: Path)
     red = pytest.raises(LawBrokenError, match=r"R15: session .* counts as dead, and west.t.* counts on its lease")
     with fault("zookeeper-unanswered-renewals-count"), played(tmp_path) as world, red:
         a_tserver_whose_way_is_cut(world, *CUTS["both are lost"])
+
+
+def an_operation_whose_master_is_cut_off(world: World, step: int, cut: str) -> None:
+    """The way of the leading master is cut right behind a step of an operation, until another master leads; that one
+    brings the operation to its end.
+    """
+    pair = Pair(world)
+    west, kernel = pair.west, world.kernel
+    west.start_master()
+    kernel.run_for(0.6)
+    master = west.leader()
+    assert master is not None
+    link = way_of(west, master)
+
+    def sever(_task: Task) -> None:
+        link.requests, link.answers = CUTS[cut]
+        kernel.note(f"cut: {cut}")
+
+    steps_of_operations = partial(is_of, master, "fate-")
+    kernel.traps.append(Trap(steps_of_operations, step, True, sever))
+    world.ask(west, "enable_replication", "t", [], "east", "")
+    world.until(lambda: not link.is_whole, "the cut")
+    world.until(lambda: west.leader() not in (master, None), "another master leads")
+    link.join()
+    world.until(lambda: bool(west.targets()), "the target is made")
+    pair.rest()
+    wrote = world.put(west, "t", b"a")
+    pair.rest()
+    pair.must_be_there(wrote)
+
+
+def is_of(node: Node, thread: str, task: Task) -> bool:
+    """Whether a task is one of the threads of a process."""
+    return task.process is node.process and task.name.startswith(thread)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("cut", CUTS)
+@pytest.mark.parametrize("step", range(1, 16))
+def test_r14_an_operation_whose_master_is_cut_off_is_brought_to_its_end(step: int, cut: str, tmp_path: Path) -> None:
+    with played(tmp_path) as world:
+        an_operation_whose_master_is_cut_off(world, step, cut)
 
 
 # ---- machines that are paused
@@ -345,6 +393,7 @@ def test_r15_if_it_asked_nobody_it_would(play: Callable[[World], None], switch: 
         play(world)
 
 
+@pytest.mark.long
 def test_r4_if_late_uses_of_given_up_logs_were_left_alone_one_would_stay(tmp_path: Path) -> None:
     red = pytest.raises(LawBrokenError, match="R4: the late use of a log that was given up stays")
     with fault("late-uses-of-given-up-logs-stay"), played(tmp_path) as world, red:

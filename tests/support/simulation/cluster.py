@@ -182,9 +182,14 @@ class Cluster:
         return [node for node in nodes if not node.process.dead]
 
     def valid(self, nodes: Sequence[Node]) -> list[Node]:
-        """Those that live and whose session does."""
-        over = {id(s.process) for s in self.coordination.sessions_by_id.values() if s.lapsed}
-        return [node for node in self.alive(nodes) if id(node.process) not in over]
+        """Those that live and whose session does, or that have none yet. One that others forgot is over, too."""
+        sessions = self.coordination.sessions_by_id.values()
+        known, over = {id(s.process) for s in sessions}, {id(s.process) for s in sessions if s.lapsed}
+        return [
+            node
+            for node in self.alive(nodes)
+            if id(node.process) not in over and (node.part is None or id(node.process) in known)
+        ]
 
     def booted(self, nodes: Sequence[Node]) -> list[Node]:
         """Those of the valid ones that have begun to work."""

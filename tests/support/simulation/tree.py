@@ -239,6 +239,9 @@ class SimCoordination:
         """No more faults."""
         self.unreadable = False
 
+    def end_overdue(self) -> None:
+        """A schedule ends a process itself."""
+
     def outlast(self, _to_ns: int) -> None:
         """Sessions do not end by the clock."""
 

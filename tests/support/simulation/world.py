@@ -231,6 +231,7 @@ class World(Users):
             cluster.table.way.calm()
             for node in [*cluster.masters, *cluster.tservers, *cluster.replays]:
                 self.kernel.resume(node.process)
+            cluster.coordination.end_overdue()
             if not cluster.alive(cluster.masters):
                 cluster.start_master()
             for host in cluster.hosts:
@@ -255,7 +256,10 @@ class World(Users):
             raise
 
     def _return_hosts(self, cluster: Cluster) -> None:
-        """A supervisor starts the processes of hosts that died, or that found their sessions to be over."""
+        """A supervisor ends overdue processes, and starts those of hosts that died, or that found their sessions to be
+        over.
+        """
+        cluster.coordination.end_overdue()
         for host in cluster.hosts:
             if not host.is_up:
                 host.start()
@@ -272,6 +276,8 @@ class World(Users):
         self.caretaker()
         for cluster in self.clusters.values():
             self._return_hosts(cluster)
+            if not cluster.alive(cluster.masters):
+                cluster.start_master()
         if any(cluster.is_busy() or cluster.table.way.under_way for cluster in self.clusters.values()):
             return False
         unnamed = any(cluster.replicas.unnamed_files() for cluster in self.clusters.values())

@@ -98,6 +98,8 @@ class Sessions:
     """What the world knows of a cluster's sessions."""
 
     by_id: dict[str, SeenSession] = field(default_factory=dict)
+    opened: list[SeenSession] = field(default_factory=list)
+    """All, those that were forgotten, too."""
     links: dict[Process, Link] = field(default_factory=dict)
     led: dict[int, str] = field(default_factory=dict)
     """The session that led in each epoch."""
@@ -138,7 +140,9 @@ class SimZooKeeper(ZooKeeperCoordination):
     def open_session(self, kind: str, address: str, host: HostIdentity | None = None) -> Session:
         session = super().open_session(kind, address, host)
         assert self._process is not None, "the world opens no sessions"
-        self.seen.by_id[session.session_id] = SeenSession(self, session, kind, address, self._process, host)
+        seen = SeenSession(self, session, kind, address, self._process, host)
+        self.seen.by_id[session.session_id] = seen
+        self.seen.opened.append(seen)
         self._process.on_death.append(lambda: self._reap(session.session_id))
         return session
 
@@ -176,6 +180,19 @@ class SimZooKeeper(ZooKeeperCoordination):
         self.quorum.loses = self.quorum.late = self.quorum.new_lag = 0.0
         for link in self.seen.links.values():
             link.join()
+
+    def end_overdue(self) -> None:
+        """The supervisor of each machine ends a process that is there after its lease and the margin, by the clock of
+        the machine (``bookkeeper.standalone.fencing``): its threads may wait for each other.
+        """
+        margin_ns = self._of.coordination.session_margin_ms * 1_000_000
+        for seen in self.seen.opened:
+            process, own = seen.process, seen.session
+            assert isinstance(own, ZooKeeperSession)
+            if process.dead or process.suspended:
+                continue
+            if process.boot_ns(self.kernel.now_ns) > own._valid_until_ns + margin_ns:
+                self.kernel.kill(process, "its supervisor ends it")
 
     def outlast(self, to_ns: int) -> None:
         """Time is about to pass at once up to then, in which each live process renews its lease."""

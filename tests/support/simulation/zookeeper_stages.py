@@ -30,6 +30,7 @@ class ZooKeeperStage(Stage):
     def supervise(self) -> None:
         """Start again what ended because its session had, and what is missing."""
         for cluster in self.clusters:
+            cluster.coordination.end_overdue()
             for host in cluster.hosts:
                 if host.node is not None and not host.is_up and host.process.reason not in SUPERVISED:
                     host.start()
