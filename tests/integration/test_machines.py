@@ -13,13 +13,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.machines import BOOT_OFFSET_S, Machine, Machines, why_no_machines
+from tests.support.machines import BOOT_OFFSET_S, Machine, Machines, Process, why_no_machines
 from tests.support.tservers import wait_until
 from tests.support.zookeeper import state_of
 
 pytestmark = pytest.mark.integration
 
 PORT = 5_000
+END_S = 30.0
 
 
 @pytest.fixture
@@ -28,6 +29,11 @@ def machines(tmp_path: Path) -> Iterator[Machines]:
         pytest.skip(reason)
     with Machines(tmp_path, 2) as made:
         yield made
+
+
+def wait_for_pids(process: Process) -> list[int]:
+    wait_until(lambda: bool(process.pids), "a command that runs")
+    return process.pids
 
 
 def udp(machine: Machine) -> socket.socket:
@@ -153,6 +159,16 @@ def test_a_machine_stands_still_as_a_whole_and_goes_on(machines: Machines) -> No
     for process in processes:
         process.kill()
         process.wait()
+
+
+def test_a_process_that_stood_still_is_killed_and_its_end_is_told(machines: Machines) -> None:
+    process = machines.all[0].start(["sleep", "infinity"])
+    (pid,) = wait_for_pids(process)
+    os.kill(pid, signal.SIGSTOP)
+    wait_until(lambda: state_of(Path(f"/proc/{process.pid}")) == "T", "nsenter, which stands still with it")
+    os.kill(pid, signal.SIGCONT)
+    process.kill()
+    assert process.wait(END_S) != 0, "nobody hears of its end"
 
 
 def networks_in_use() -> dict[int, set[int]]:

@@ -336,25 +336,34 @@ class ClustersOnMachines(TwoClusters):
         self.hosts[number].start()
 
     @contextmanager
-    def stopped(self, pids: Sequence[int]) -> Iterator[None]:
-        """Processes stand still in the block; those that have ended meanwhile are passed over."""
-        _send(pids, signal.SIGSTOP)
+    def supervisor_stopped(self, number: int) -> Iterator[None]:
+        """A supervisor stands still in the block, and its processes go on."""
+        process = self.hosts[number].process
+        assert process is not None
+        process.send_signal(signal.SIGSTOP)
         try:
             yield
         finally:
-            _send(pids, signal.SIGCONT)
+            process.send_signal(signal.SIGCONT)
 
-    def pids_on(self, machine: Machine) -> list[int]:
-        """All processes of a machine but the first one, as the test sees them."""
-        own = Path(f"/proc/{machine.pid}/ns/pid").stat().st_ino
-        found = []
-        for process in Path("/proc").glob("[0-9]*"):
-            try:
-                if (process / "ns" / "pid").stat().st_ino == own and int(process.name) != machine.pid:
-                    found.append(int(process.name))
-            except OSError:
-                continue  # it has ended
-        return found
+    @contextmanager
+    def machine_stopped(self, number: int) -> Iterator[None]:
+        """All processes of a machine stand still in the block."""
+        self.hosts[number].machine.suspend()
+        try:
+            yield
+        finally:
+            self.hosts[number].machine.resume()
+
+    @contextmanager
+    def books_stopped(self) -> Iterator[None]:
+        """HBase stands still in the block."""
+        pid = self.books.pid
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            os.kill(pid, signal.SIGCONT)
 
     # ---- the laws
 
@@ -482,11 +491,3 @@ def applied_twice(shown: pa.Table) -> list[str]:
     names = ("row", "family", "qualifier", "timestamp", "value")
     counts = Counter(zip(*(shown.column(name).to_pylist() for name in names), strict=True))
     return [f"{cell!r} was applied {count} times" for cell, count in counts.items() if count > 1]
-
-
-def _send(pids: Sequence[int], number: signal.Signals) -> None:
-    for pid in pids:
-        try:
-            os.kill(pid, number)
-        except ProcessLookupError:
-            continue  # it has ended

@@ -202,10 +202,14 @@ class Process(subprocess.Popen[str]):
         return children_of(self.pid) if self.poll() is None else []
 
     def send_signal(self, sig: int) -> None:
-        """Send a signal to the command."""
+        """Send a signal to the command. ``nsenter`` stands still with it, and then does not take its end: so it goes on
+        with the command, and when that is killed.
+        """
         for pid in self.pids:
             with suppress(ProcessLookupError):
                 os.kill(pid, sig)
+        if sig in (signal.SIGCONT, signal.SIGKILL):
+            super().send_signal(signal.SIGCONT)
 
 
 def children_of(pid: int) -> list[int]:

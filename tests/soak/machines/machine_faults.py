@@ -59,8 +59,14 @@ class MachineFaults:
             pid = host.signal(step.role, "STOP")
             yield
             host.send(pid, "CONT")
-        elif step.fault in (MachineFault.STOP_SUPERVISOR, MachineFault.STOP_MACHINE, MachineFault.STOP_BOOKS):
-            with clusters.stopped(self._pids(step)):
+        elif step.fault is MachineFault.STOP_SUPERVISOR:
+            with clusters.supervisor_stopped(step.machine):
+                yield
+        elif step.fault is MachineFault.STOP_MACHINE:
+            with clusters.machine_stopped(step.machine):
+                yield
+        elif step.fault is MachineFault.STOP_BOOKS:
+            with clusters.books_stopped():
                 yield
         elif step.fault is MachineFault.STOP_LEADER:
             with clusters.zookeepers[clusters.zookeeper_that("leader")].stopped():
@@ -76,15 +82,6 @@ class MachineFaults:
             self._cut(step)
             yield
             machines.join(host.machine)
-
-    def _pids(self, step: MachineStep) -> list[int]:
-        clusters, host = self.clusters, self.clusters.hosts[step.machine]
-        if step.fault is MachineFault.STOP_BOOKS:
-            return [clusters.books.pid]
-        if step.fault is MachineFault.STOP_MACHINE:
-            return clusters.pids_on(host.machine)
-        assert host.process is not None
-        return host.process.pids
 
     def _cut(self, step: MachineStep) -> None:
         machines, machine = self.clusters.machines, self.clusters.hosts[step.machine].machine
