@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -25,7 +26,7 @@ def outages_of(clusters: ClustersOnMachines) -> Sequence[Outage]:
 
     def role_at(number: int, role: str) -> str:
         host = clusters.hosts[number]
-        return f"kill -9 {host.machine.name} {role} (pid {host.signal(role, 'KILL')} there)"
+        return f"kill -9 {host.machine.name} {role} (pid {host.signal(role, signal.SIGKILL)} there)"
 
     def leading_master() -> str:
         return f"{role_at(clusters.leading_master(), 'master')}, which leads"
@@ -44,7 +45,7 @@ def outages_of(clusters: ClustersOnMachines) -> Sequence[Outage]:
         return "kill -9 HBase, all of it"
 
     def of_peer() -> str:
-        return f"kill -9 {PEER} tserver1 (pid {clusters.peer.signal('tserver1', 'KILL')} there)"
+        return f"kill -9 {PEER} tserver1 (pid {clusters.peer.signal('tserver1', signal.SIGKILL)} there)"
 
     def machine(number: int) -> Outage:
         def begin() -> str:

@@ -6,12 +6,14 @@ Arrives: a machine. Leaves: :class:`Host` and :class:`ClusterThere`, whose proce
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections import Counter
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
+from signal import Signals
 from typing import Any
 
 from bookkeeper.client import Client
@@ -71,15 +73,15 @@ class Host:
         written.write_text(str(ahead_ms))
         written.replace(self._clock_file)
 
-    def signal(self, role: str, name: str) -> int:
-        """Send a signal, such as ``KILL``, to the latest process of a role; its pid there."""
+    def signal(self, role: str, number: Signals) -> int:
+        """Send a signal to the latest process of a role, unless it has ended; its pid there."""
         pid = read_role(self.home, role).pid
-        self.send(pid, name)
+        self.send(pid, number)
         return pid
 
-    def send(self, pid: int, name: str) -> None:
+    def send(self, pid: int, number: Signals) -> None:
         """Send a signal to a process of the machine, unless it has ended."""
-        send_to(self.machine, pid, name)
+        send_to(self.machine, pid, number)
 
     def shell(self, *words: str) -> str:
         """What a command of the shell prints. Raises CalledProcessError."""
@@ -113,10 +115,12 @@ class Host:
         return sum(one["lacks"] for name, one in found.items() if name in names or not names) if found else -1
 
 
-def send_to(machine: Machine, pid: int, name: str) -> None:
+def send_to(machine: Machine, inner: int, number: Signals) -> None:
     """Send a signal to a process, by its pid on its machine, unless it has ended."""
-    with suppress(subprocess.CalledProcessError):
-        machine.run("kill", f"-{name}", str(pid))
+    pid = machine.pid_of(inner)
+    if pid is not None:
+        with suppress(ProcessLookupError):
+            os.kill(pid, number)
 
 
 class ClusterThere:
@@ -152,10 +156,10 @@ class ClusterThere:
             self.process.wait(STOP_S)
             self.process = None
 
-    def signal(self, role: str, name: str) -> int:
+    def signal(self, role: str, number: Signals) -> int:
         """As :meth:`Host.signal`."""
         pid = read_role(self.home, role).pid
-        send_to(self.machine, pid, name)
+        send_to(self.machine, pid, number)
         return pid
 
     def move_master(self) -> None:

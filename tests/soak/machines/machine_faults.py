@@ -5,6 +5,7 @@ What systemd would start again, the soak does: supervisors, ZooKeeper servers, H
 
 from __future__ import annotations
 
+import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -32,13 +33,13 @@ class MachineFaults:
         self.trace.say(f"{self.clusters.written()}  {step}")
         clusters, host = self.clusters, self.clusters.hosts[step.machine]
         momentary: dict[MachineFault, Callable[[], object]] = {
-            MachineFault.KILL: lambda: host.signal(step.role, "KILL"),
+            MachineFault.KILL: lambda: host.signal(step.role, signal.SIGKILL),
             MachineFault.KILL_SUPERVISOR: lambda: clusters.restart_supervisor(step.machine),
             MachineFault.KILL_LEADER: lambda: clusters.restart_zookeeper(clusters.zookeeper_that("leader")),
             MachineFault.KILL_FOLLOWER: lambda: clusters.restart_zookeeper(clusters.zookeeper_that("follower")),
             MachineFault.KILL_BOOKS: clusters.restart_books,
             MachineFault.NO_MASTERS: lambda: self._keep_masters_away(step.lasts_ms),
-            MachineFault.KILL_PEER: lambda: clusters.peer.signal(_of_peer(step.role), "KILL"),
+            MachineFault.KILL_PEER: lambda: clusters.peer.signal(_of_peer(step.role), signal.SIGKILL),
         }
         if step.fault in momentary:
             momentary[step.fault]()
@@ -56,9 +57,9 @@ class MachineFaults:
             yield
             clusters.boot(step.machine)
         elif step.fault is MachineFault.STOP:
-            pid = host.signal(step.role, "STOP")
+            pid = host.signal(step.role, signal.SIGSTOP)
             yield
-            host.send(pid, "CONT")
+            host.send(pid, signal.SIGCONT)
         elif step.fault is MachineFault.STOP_SUPERVISOR:
             with clusters.supervisor_stopped(step.machine):
                 yield
@@ -99,7 +100,7 @@ class MachineFaults:
         end_ns = clock.boot_ns() + lasts_ms * 1_000_000
         while clock.boot_ns() < end_ns:
             for host in self.clusters.hosts:
-                host.signal("master", "KILL")
+                host.signal("master", signal.SIGKILL)
             clock.wait(never, KILL_MS)
 
     def _pass(self, ms: int) -> None:
