@@ -2,8 +2,8 @@
 
 One thread locates tablets, one thread for each tserver sends. Memory is bounded, so :meth:`BatchWriter.add` waits when
 tservers are slower than the caller. The writer sends a write again when its answer is lost: a mutation without a
-timestamp may then be written twice, with two times, but never behind a later mutation of its row. Acknowledged writes
-survive a crash as their durability says.
+timestamp may then be written twice, with two times or one, but never behind a later mutation of its row. Acknowledged
+writes survive a crash as their durability says.
 """
 
 from __future__ import annotations
