@@ -24,7 +24,8 @@ class SessionInfo(Struct, frozen=True):
     address: str
     alive: bool
     host: HostIdentity | None = None
-    """The host whose lock the process holds; None for every other process."""
+    """Of a tserver the host whose lock it holds, of a replay process that of its directory, with an empty incarnation;
+    None for every other process."""
     silent_ms: int = 0
     """Of a live session: ms since its process renewed the lease, once that is half a lease or more; 0 = it renews."""
 
@@ -74,7 +75,7 @@ class Coordination(Protocol):
 
     def open_session(self, kind: str, address: str, host: HostIdentity | None = None) -> Session:
         """Register a live process of ``kind`` ("master", "tserver", "replay") answering at ``address`` (host:port), and
-        the ``host`` whose lock it holds.
+        the ``host`` to which it belongs; a tserver that holds the lock of its disk names the incarnation.
         """
 
     def sessions(self, *kinds: str) -> list[SessionInfo]:

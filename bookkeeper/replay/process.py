@@ -20,6 +20,7 @@ from bookkeeper.coordination.config_tree import read_config
 from bookkeeper.coordination.connect import open_coordination
 from bookkeeper.coordination.coordination_protocol import Coordination
 from bookkeeper.errors import RefusedError, TransientError
+from bookkeeper.model import HostIdentity
 from bookkeeper.replay.last_words import LastWords
 from bookkeeper.replay.service import EXIT_BROKEN, RUNS_MAX, ReplayService
 from bookkeeper.rpc.contract.messages import PROTOCOL_VERSION, Hello
@@ -89,7 +90,7 @@ def _serve(settings: Settings, stop: threading.Event, clock: Clock) -> int:
         if not dead.alive:
             coordination.forget_session(dead.session_id)
     server.start()
-    session = coordination.open_session(KIND, server.address)
+    session = coordination.open_session(KIND, server.address, HostIdentity(settings.host.name, ""))
     LOG.info("replay %s answers at %s", session.session_id, server.address)
     pool = RpcPool(hello, settings.rpc, clock, process_credentials(settings))
     words = LastWords(coordination, pool, session.session_id)

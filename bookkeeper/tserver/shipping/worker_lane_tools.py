@@ -98,7 +98,7 @@ class LaneTools(Struct, frozen=True):
 
     def replay_address(self) -> str:
         """A live replay process; raises UnavailableError when there is none."""
-        return pick_replay(self.coordination.sessions(REPLAY_KIND), self.own_address)
+        return pick_replay(self.coordination.sessions(REPLAY_KIND), self.settings.host.name)
 
     def note(self, ranges: Sequence[Range], results: Sequence[RangeResult]) -> None:
         """Bring result rows of tasks that follow to the journal of a replay process. Raises BookkeeperError."""
@@ -110,10 +110,13 @@ class LaneTools(Struct, frozen=True):
         )
 
 
-def pick_replay(sessions: Sequence[SessionInfo], own_address: str) -> str:
-    """Address of a live replay process, one of this host first; raises UnavailableError when there is none."""
-    host = own_address.rpartition(":")[0]
-    alive = sorted((s for s in sessions if s.alive), key=lambda s: (s.address.rpartition(":")[0] != host, s.session_id))
+def pick_replay(sessions: Sequence[SessionInfo], own_host: str) -> str:
+    """Address of a live replay process, that of this host first; raises UnavailableError when there is none. A host is
+    its name: several may announce one address, and a process may announce another one than the tserver beside it.
+    """
+    alive = sorted(
+        (s for s in sessions if s.alive), key=lambda s: (s.host is None or s.host.name != own_host, s.session_id)
+    )
     if not alive:
         raise UnavailableError("no replay process is running; its supervisor starts it again, and its log says more")
     return alive[0].address

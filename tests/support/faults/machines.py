@@ -147,6 +147,13 @@ MACHINES: dict[str, Switch] = {
         new="HOST, port)",
         breaks="a process of a new cluster binds a port that another one has at its address, and never starts",
     ),
+    "any-replay-process-is-near": Switch(
+        "bookkeeper.tserver.shipping.worker_lane_tools",
+        "pick_replay",
+        old="s.host is None or s.host.name != own_host",
+        new="False",
+        breaks="logs are read through another host, whose tasks get them over the network",
+    ),
     "a-table-on-one-machine": Switch(
         "bookkeeper.master.operations.volume_need",
         "refuse_without_volume",

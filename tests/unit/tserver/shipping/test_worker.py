@@ -21,7 +21,7 @@ from bookkeeper.master.cycle.assigner import PeerQueue, plan_peer, queue_key
 from bookkeeper.metadata import keys, values
 from bookkeeper.metadata.metadata_table import CellKey, MetadataTable, RowPut
 from bookkeeper.metadata.values import Quarantined
-from bookkeeper.model import BlockRange, BlockTarget, TargetKey
+from bookkeeper.model import BlockRange, BlockTarget, HostIdentity, TargetKey
 from bookkeeper.peers.protocol import Message
 from bookkeeper.peers.registry import Registry
 from bookkeeper.replay.ranges import Range
@@ -31,7 +31,7 @@ from bookkeeper.standalone.books import make_books
 from bookkeeper.storage.volume.local_volume import LocalVolume
 from bookkeeper.storage.volume.opening import open_volume
 from bookkeeper.storage.wal.reading.block_reader import read_blocks
-from bookkeeper.tserver.shipping import worker_books
+from bookkeeper.tserver.shipping import worker_books, worker_lane_tools
 from bookkeeper.tserver.shipping.open_streams import Destination
 from bookkeeper.tserver.shipping.own_log import OwnLogs
 from bookkeeper.tserver.shipping.worker import ReplicationWorker
@@ -428,20 +428,37 @@ def test_a_report_that_does_not_reach_the_master_is_kept_for_asking(
     assert len([line for line in caplog.messages if "do not reach the master" in line]) == 1, "a line for each range"
 
 
-def test_a_replay_process_of_the_same_host_is_preferred_and_a_dead_one_never_asked() -> None:
-    here = SessionInfo("replay-2", "replay", "hostb:1", alive=True)
-    there = SessionInfo("replay-1", "replay", "hosta:1", alive=True)
-    dead = SessionInfo("replay-0", "replay", "hostb:2", alive=False)
-    assert pick_replay([dead, there, here], "hostb:9") == "hostb:1"
-    assert pick_replay([dead, there], "hostb:9") == "hosta:1"
+def near_one_is_asked() -> None:
+    """By the names of the hosts, which may announce one address."""
+    here = SessionInfo("replay-2", "replay", "gate:1", alive=True, host=HostIdentity("hostb", ""))
+    there = SessionInfo("replay-1", "replay", "gate:2", alive=True, host=HostIdentity("hosta", ""))
+    older = SessionInfo("replay-3", "replay", "gate:3", alive=True)
+    dead = SessionInfo("replay-0", "replay", "gate:4", alive=False, host=HostIdentity("hostb", ""))
+    assert worker_lane_tools.pick_replay([dead, there, older, here], "hostb") == "gate:1", (
+        "the process of another host reads the log"
+    )
+    assert pick_replay([dead, there], "hostb") == "gate:2"
+    assert pick_replay([older], "hostb") == "gate:3"
     with pytest.raises(UnavailableError):
-        pick_replay([dead], "hostb:9")
+        pick_replay([dead], "hostb")
+
+
+def test_a_replay_process_of_the_same_host_is_preferred_and_a_dead_one_never_asked() -> None:
+    near_one_is_asked()
+
+
+def test_without_the_name_of_the_host_any_replay_process_is_asked() -> None:
+    with fault("any-replay-process-is-near"), pytest.raises(AssertionError, match="of another host reads the log"):
+        near_one_is_asked()
 
 
 def test_a_file_is_read_on_the_host_that_wrote_it_while_its_tserver_lives() -> None:
     hosts = ("hosta", "hostb", "hostc")
     files = {host: entry(name(f"tserver-{host}"), 5) for host in hosts}
-    replays = [SessionInfo(f"replay-{number}", "replay", f"{host}:2", alive=True) for number, host in enumerate(hosts)]
+    replays = [
+        SessionInfo(f"replay-{number}", "replay", f"{host}:2", alive=True, host=HostIdentity(host, ""))
+        for number, host in enumerate(hosts)
+    ]
     plan = plan_world(by_name(*files.values()), [f"tserver-{host}" for host in hosts])
     world = replace(plan, live={f"tserver-{host}": f"{host}:1" for host in hosts})
     read_by = {}
@@ -449,7 +466,7 @@ def test_a_file_is_read_on_the_host_that_wrote_it_while_its_tserver_lives() -> N
         queue = PeerQueue(10)
         queue.add(queue_key(file, MASTERS_EAST, True))
         (work,) = plan_peer(world, "east", queue)
-        read_by[host] = pick_replay(replays, world.live[work.session])
+        read_by[host] = pick_replay(replays, work.session.removeprefix("tserver-"))
     assert read_by == {host: f"{host}:2" for host in hosts}
 
 
