@@ -28,7 +28,7 @@ LARGE = {
     f"{name}_large": name
     for name in ("tablet", "lag", "replicas", "backlog", *BOOKS, "replica_joins", "replica_growth")
 }
-LONG = ("replica_rounds", *LARGE)
+LONG = ("replica_rounds", "machine_failures", *LARGE)
 """Run only when they are named: they take minutes each, ``replica_rounds`` the better part of an hour."""
 RESULT = Path("build/bench/figures.json")
 VERDICTS = {None: "", True: "met", False: "MISSED"}
