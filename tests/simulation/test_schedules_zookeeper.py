@@ -38,6 +38,9 @@ from tests.support.simulation.zookeeper_accidents import link_of
 LATE_USES_MS = 80_000
 """A tserver looks within this time for uses of logs that came when others served the tablet."""
 
+LOGS_GO_S = 200.0
+"""A log without a record goes within this time after the end of its session."""
+
 LEASE_S = 0.9
 MARGIN_S = 0.1
 
@@ -303,6 +306,39 @@ def test_r15_without_the_fence_it_would(tmp_path: Path) -> None:
     red = pytest.raises(LawBrokenError, match="lost: Write")
     with fault("no-fence"), played(tmp_path) as world, red:
         a_paused_machine_appends(world)
+
+
+def a_paused_machine_appends_to_a_log_that_is_gone(world: World) -> None:
+    """As before, and the log is gone, too: no record of it is needed, so the collector has deleted it with its fence
+    and its seal.
+    """
+    pair = Pair(world, tservers=2)
+    zombie, kernel, volume = pair.owner(), world.kernel, pair.west.volume
+    append = world.hold("/commit-", ": append", process=zombie.process)
+    renewals = world.hold("/lease-", process=zombie.process)
+    _, wrote = world.write(pair.west, "t", [b"a"])
+    world.until_at("/commit-", ": append", process=zombie.process)
+    kernel.pause_machine(zombie.process)
+    logs = f"wal/{zombie.part.session.session_id}/"
+    assert volume.list_names(logs)
+    world.until(lambda: not volume.list_names(logs), "its log is deleted", limit_s=LOGS_GO_S)
+    kernel.resume(zombie.process)
+    assert zombie.part.session.is_valid(), "its clock went on"
+    kernel.release(append)
+    world.until(lambda: wrote[0].state != "pending" or zombie.process.dead, "the write has an end")
+    kernel.release(renewals)
+    pair.rest()
+
+
+def test_r15_a_machine_that_was_paused_acknowledges_nothing_in_a_log_that_is_gone(tmp_path: Path) -> None:
+    with played(tmp_path) as world:
+        a_paused_machine_appends_to_a_log_that_is_gone(world)
+
+
+def test_r15_if_only_fences_and_seals_counted_it_would(tmp_path: Path) -> None:
+    red = pytest.raises(LawBrokenError, match="lost: Write")
+    with fault("deleted-logs-are-written"), played(tmp_path) as world, red:
+        a_paused_machine_appends_to_a_log_that_is_gone(world)
 
 
 def a_paused_host_begins_to_use_its_own_log(world: World) -> None:

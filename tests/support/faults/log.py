@@ -66,9 +66,16 @@ LOG: dict[str, Switch] = {
     "seal-not-read": Switch(
         "bookkeeper.storage.wal.writing.seal",
         "is_fenced",
-        old="return volume.is_fenced(name) or volume.exists(name + SEAL_SUFFIX)",
+        old="return volume.is_fenced(name) or volume.exists(name + SEAL_SUFFIX) or not volume.exists(name)",
         new="return False",
         breaks="R15: an owner acknowledges records that it wrote behind the seal",
+    ),
+    "deleted-logs-are-written": Switch(
+        "bookkeeper.storage.wal.writing.seal",
+        "is_fenced",
+        old=" or not volume.exists(name)",
+        new="",
+        breaks="R15: an owner that was paused acknowledges records in a log that is deleted",
     ),
     "counted-without-fence": Switch(
         "bookkeeper.storage.volume.local_volume",

@@ -100,8 +100,12 @@ def write_seal(volume: Volume, name: str, seal: Seal, copy: str = "") -> Seal:
 
 
 def is_fenced(volume: Volume, name: str) -> bool:
-    """Whether a process recovers, or has sealed, this log: its owner must not acknowledge its records any more."""
-    return volume.is_fenced(name) or volume.exists(name + SEAL_SUFFIX)
+    """Whether a process recovers, has sealed or has deleted this log: its owner must acknowledge none of its records.
+
+    An owner whose machine was paused may go on when all three are gone. The log goes before its fence and its seal, so
+    the look at the log comes last.
+    """
+    return volume.is_fenced(name) or volume.exists(name + SEAL_SUFFIX) or not volume.exists(name)
 
 
 def log_exists(volume: Volume, name: str) -> bool:
