@@ -68,7 +68,8 @@ test: system-deps ## Lint and all tests but the long ones, real HBase and contai
 	@$(MAKE) --no-print-directory --jobs=2 lint tests
 
 test-long: system-deps hbase-cluster ## The long tests: matrices of kills on real processes, more seeds, other places for the books
-	@$(MAKE) --no-print-directory tests TESTS=long
+	@$(MAKE) --no-print-directory tests TESTS="long and not machines"
+	@$(MAKE) --no-print-directory tests TESTS="long and machines" WORKERS=2
 
 # Lint runs beside it: mypy takes one core for a minute. JVMs of tests live for seconds, too short for the second JIT
 # compiler to pay back what it costs (JDK_JAVA_OPTIONS= runs them as operators do). pytest keeps the modules that it has

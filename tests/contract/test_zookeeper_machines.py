@@ -27,7 +27,7 @@ from tests.support.machines import Machine, Machines, why_no_machines
 from tests.support.tservers import wait_until
 from tests.support.zookeeper import ZooKeeperServer, three_servers
 
-pytestmark = [pytest.mark.long, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.long, pytest.mark.machines, pytest.mark.timeout(300)]
 
 LEASE_MS = 15_000
 NEW_ROOT = """

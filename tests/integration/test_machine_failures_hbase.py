@@ -34,6 +34,7 @@ pytestmark = [
     pytest.mark.integration,
     pytest.mark.hbase,
     pytest.mark.long,
+    pytest.mark.machines,
     pytest.mark.spark,
     pytest.mark.timeout(900),
 ]

@@ -30,6 +30,7 @@ pytestmark = [
     pytest.mark.integration,
     pytest.mark.hbase,
     pytest.mark.long,
+    pytest.mark.machines,
     pytest.mark.spark,
     pytest.mark.timeout(400),
 ]

@@ -18,7 +18,13 @@ from tests.support.machines import Machines, why_no_machines
 from tests.support.tservers import wait_until
 from tests.support.zookeeper import Member, ZooKeeperServer
 
-pytestmark = [pytest.mark.integration, pytest.mark.long, pytest.mark.spark, pytest.mark.timeout(300)]
+pytestmark = [
+    pytest.mark.integration,
+    pytest.mark.long,
+    pytest.mark.machines,
+    pytest.mark.spark,
+    pytest.mark.timeout(300),
+]
 
 
 @pytest.fixture
