@@ -1,4 +1,4 @@
-"""What tasks that follow cost a writer of small batches: two real clusters of three tservers, a table of 16 tablets.
+"""The cost of tasks that follow for a writer of small batches: two real clusters of three tservers, 16 tablets each.
 
 Each batch of 25 rows goes to most tablets, so each of the three tservers ships a record or two of each tablet at a
 time: the dearest case of a stream that ships at once. The reference is a second pair of clusters, whose streams no task

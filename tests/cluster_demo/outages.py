@@ -1,4 +1,4 @@
-"""What the demo kills, in its order: processes and whole machines. What systemd would start again, the demo does."""
+"""The kills of the demo, in its order: processes and whole machines. The demo starts again, as systemd would do it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What servers of ZooKeeper promise to the store (``bookkeeper.coordination.zookeeper.ensemble.Ensemble``).
+"""Promises of ZooKeeper's servers to the store (``bookkeeper.coordination.zookeeper.ensemble.Ensemble``).
 
 The real one, and the simulated one of ``tests.support.simulation.ensemble``: a schedule proves nothing about servers
 that promise something else.

@@ -276,9 +276,9 @@ def test_r14_an_operation_whose_master_is_cut_off_is_brought_to_its_end(step: in
 # ---- machines that are paused
 
 
-def a_paused_machine_appends(world: World) -> None:
-    """A machine is paused in the middle of a write, and its clock stands still; it goes on when others serve the
-    tablet, and still counts on its lease.
+def a_paused_machine_appends(world: World, meanwhile: Callable[[World, Pair, Node], None]) -> None:
+    """A machine is paused in the middle of a write, and its clock stands still; it goes on when ``meanwhile`` is over,
+    and still counts on its lease.
     """
     pair = Pair(world, tservers=2)
     zombie, kernel = pair.owner(), world.kernel
@@ -287,8 +287,7 @@ def a_paused_machine_appends(world: World) -> None:
     _, wrote = world.write(pair.west, "t", [b"a"])
     world.until_at("/commit-", ": append", process=zombie.process)
     kernel.pause_machine(zombie.process)
-    extent = pair.west.extents("1")[0]
-    world.until(lambda: pair.west.holder(extent) not in (None, zombie), "another tserver serves it")
+    meanwhile(world, pair, zombie)
     kernel.resume(zombie.process)
     assert zombie.part.session.is_valid(), "its clock went on"
     kernel.release(append)
@@ -297,48 +296,39 @@ def a_paused_machine_appends(world: World) -> None:
     pair.rest()
 
 
+def others_serve(world: World, pair: Pair, zombie: Node) -> None:
+    """Return when another tserver serves the tablet."""
+    extent = pair.west.extents("1")[0]
+    world.until(lambda: pair.west.holder(extent) not in (None, zombie), "another tserver serves it")
+
+
+def its_log_goes(world: World, pair: Pair, zombie: Node) -> None:
+    """Return when the collector has deleted its log, of which no record is needed, with its fence and its seal."""
+    logs, volume = f"wal/{zombie.part.session.session_id}/", pair.west.volume
+    assert volume.list_names(logs)
+    world.until(lambda: not volume.list_names(logs), "its log is deleted", limit_s=LOGS_GO_S)
+
+
 def test_r15_a_machine_that_was_paused_acknowledges_nothing(tmp_path: Path) -> None:
     with played(tmp_path) as world:
-        a_paused_machine_appends(world)
+        a_paused_machine_appends(world, others_serve)
 
 
 def test_r15_without_the_fence_it_would(tmp_path: Path) -> None:
     red = pytest.raises(LawBrokenError, match="lost: Write")
     with fault("no-fence"), played(tmp_path) as world, red:
-        a_paused_machine_appends(world)
-
-
-def a_paused_machine_appends_to_a_log_that_is_gone(world: World) -> None:
-    """As before, and the log is gone, too: no record of it is needed, so the collector has deleted it with its fence
-    and its seal.
-    """
-    pair = Pair(world, tservers=2)
-    zombie, kernel, volume = pair.owner(), world.kernel, pair.west.volume
-    append = world.hold("/commit-", ": append", process=zombie.process)
-    renewals = world.hold("/lease-", process=zombie.process)
-    _, wrote = world.write(pair.west, "t", [b"a"])
-    world.until_at("/commit-", ": append", process=zombie.process)
-    kernel.pause_machine(zombie.process)
-    logs = f"wal/{zombie.part.session.session_id}/"
-    assert volume.list_names(logs)
-    world.until(lambda: not volume.list_names(logs), "its log is deleted", limit_s=LOGS_GO_S)
-    kernel.resume(zombie.process)
-    assert zombie.part.session.is_valid(), "its clock went on"
-    kernel.release(append)
-    world.until(lambda: wrote[0].state != "pending" or zombie.process.dead, "the write has an end")
-    kernel.release(renewals)
-    pair.rest()
+        a_paused_machine_appends(world, others_serve)
 
 
 def test_r15_a_machine_that_was_paused_acknowledges_nothing_in_a_log_that_is_gone(tmp_path: Path) -> None:
     with played(tmp_path) as world:
-        a_paused_machine_appends_to_a_log_that_is_gone(world)
+        a_paused_machine_appends(world, its_log_goes)
 
 
 def test_r15_if_only_fences_and_seals_counted_it_would(tmp_path: Path) -> None:
     red = pytest.raises(LawBrokenError, match="lost: Write")
     with fault("deleted-logs-are-written"), played(tmp_path) as world, red:
-        a_paused_machine_appends_to_a_log_that_is_gone(world)
+        a_paused_machine_appends(world, its_log_goes)
 
 
 def a_paused_host_begins_to_use_its_own_log(world: World) -> None:

@@ -115,7 +115,7 @@ class Host:
 
     @property
     def log(self) -> Path:
-        """What its supervisor says."""
+        """The file with the lines of its supervisor."""
         return self.machine.directory / "standalone.log"
 
     def start(self) -> None:
@@ -163,7 +163,7 @@ class Host:
                 os.kill(pid, number)
 
     def log_text(self, role: str) -> str:
-        """What the processes of a role have said."""
+        """The lines of the processes of a role so far."""
         return (self.directory / "logs" / f"{role}.log").read_text(errors="replace")
 
     def set_clock(self, ahead_ms: int) -> None:
