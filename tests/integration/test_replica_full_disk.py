@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from random import Random
@@ -71,13 +72,13 @@ def test_a_follower_whose_disk_has_no_room_for_a_segment_says_so_and_gets_it_lat
         world.lead(extent, "host1")
         world.wait_named(extent, "host1")
         disk.fill(ROOM_LEFT_BYTES)
-        assert problem_of(world, "host2") == ""
         rng = Random(1)
         rows = [(b"%04d" % number, rng.randbytes(1_000)) for number in range(40)]
         assert world.ground.write(world.node("host1"), extent, records(rows)) == ()
         parts = world.node("host1").process.parts.tablets
         parts.flusher.flush(parts.registry.serving(extent))
-        wait_until(lambda: "its disk is full: " in problem_of(world, "host2"), "word of the segment that has no room")
+        word = re.compile("its disk is full: .* content of [0-9]+ bytes from other hosts waits")
+        wait_until(lambda: word.search(problem_of(world, "host2")) is not None, "word of the segment that has no room")
         disk.release()
         wait_until(lambda: world.held("host2", extent).replica.root == world.held("host1", extent).replica.root, "it")
         assert problem_of(world, "host2") == ""

@@ -349,7 +349,7 @@ def test_a_damaged_log_is_sealed_beside_the_running_cluster(peer: OperatedPeer, 
     west.client.replication.enable("why-damaged", "north")
     write(west, "why-damaged", b"first")
     assert not west.client.replication.wait("why-damaged")
-    peer.north.tserver.stop()  # the peer does not get what is damaged then
+    peer.north.tserver.stop()  # nothing of what is damaged is finished then
     try:
         log = log_of(west, "why-damaged")
         before, damaged = unproven_block(west, "why-damaged", log)
@@ -367,7 +367,10 @@ def test_a_damaged_log_is_sealed_beside_the_running_cluster(peer: OperatedPeer, 
     finally:
         peer.north.start_tserver()
     until_drained(west.directory, "why-damaged")
-    assert rows(peer, "why-damaged") == {b"first", *before}
+    kept = {b"first", *before}
+    assert {cell.row for cell in west.client.scan("why-damaged").cells()} == kept
+    # A task that had read a block before it was damaged may send it: then the peer has more rows than these.
+    assert kept <= rows(peer, "why-damaged")
 
 
 def unproven_block(west: Cluster, table: str, log: str) -> tuple[list[bytes], BlockAt]:

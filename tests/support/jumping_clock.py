@@ -1,4 +1,4 @@
-"""A clock for tests that let time pass at once."""
+"""Clocks for tests that let time pass at once."""
 
 from __future__ import annotations
 
@@ -25,3 +25,11 @@ class TestClock(SystemClock):
     def jump(self, ms: float) -> None:
         """Let time pass."""
         self._ahead_ns += int(ms * 1_000_000)
+
+
+class StandingClock(TestClock):
+    """Its boot clock stands still between the jumps of a test."""
+
+    def boot_ns(self) -> int:
+        """See the protocol."""
+        return self._ahead_ns

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 
 from shell.progress_line import CLEAR, REDRAW_MS, ProgressLine, amount, duration
-from tests.support.jumping_clock import TestClock
+from tests.support.jumping_clock import StandingClock
 
 
 class Terminal(io.StringIO):
@@ -14,7 +14,7 @@ class Terminal(io.StringIO):
 
 
 def test_a_terminal_shows_what_is_left_the_rate_and_the_time_and_ends_clean() -> None:
-    terminal, clock = Terminal(), TestClock()
+    terminal, clock = Terminal(), StandingClock()
     with ProgressLine("records", terminal, clock) as line:
         line.show(10_000)
         clock.jump(2_000)
@@ -30,7 +30,7 @@ def test_a_terminal_shows_what_is_left_the_rate_and_the_time_and_ends_clean() ->
 
 
 def test_the_rate_counts_from_where_the_work_grew() -> None:
-    terminal, clock = Terminal(), TestClock()
+    terminal, clock = Terminal(), StandingClock()
     line = ProgressLine("records", terminal, clock)
     for left in (100, 1_000, 500):
         line.show(left)
@@ -40,23 +40,23 @@ def test_the_rate_counts_from_where_the_work_grew() -> None:
 
 def test_a_pipe_shows_nothing() -> None:
     pipe = io.StringIO()
-    with ProgressLine("records", pipe, TestClock()) as line:
+    with ProgressLine("records", pipe, StandingClock()) as line:
         line.show(1)
     assert pipe.getvalue() == ""
 
 
 def test_work_of_several_steps_counts_each_of_them_anew() -> None:
-    terminal, clock = Terminal(), TestClock()
+    terminal, clock = Terminal(), StandingClock()
     with ProgressLine(stream=terminal, clock=clock) as line:
-        for left, noun in ((10 << 20, "bytes"), (5 << 20, "bytes"), (3, "tablets"), (1, "tablets")):
+        for left, noun in ((10 << 20, "bytes"), (5 << 20, "bytes"), (5, "tablets"), (3, "tablets")):
             line.show(left, noun)
             clock.jump(1_000)
     assert terminal.getvalue().split(CLEAR) == [
         "",
         "10.0 MiB left",
         "5.0 MiB left, 5.0 MiB a second, about 1 s to go",
-        "3 tablets left",
-        "1 tablet left, 2.0 a second, about 1 s to go",
+        "5 tablets left",
+        "3 tablets left, 2.0 a second, about 2 s to go",
         "",
     ]
 
