@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from bookkeeper.clock import SystemClock
-from tests.soak.lies_round import run_lies
+from tests.soak.lies_round import DEFINED, IMPORTS, run_lies
 from tests.soak.trace import Trace
 from tests.support.cluster import Cluster
 from tests.support.workloads import LinkedList
@@ -18,8 +18,12 @@ pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
 SEED = 20_261
 
 
-@pytest.mark.parametrize("lies", [5, pytest.param(15, marks=pytest.mark.long)])
-def test_a_peer_that_lies_delays_itself_only(lies: int, west: Cluster, east: Cluster, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("lies", "imports", "defined"), [(5, 2, 6), pytest.param(15, IMPORTS, DEFINED, marks=pytest.mark.long)]
+)
+def test_a_peer_that_lies_delays_itself_only(
+    lies: int, imports: int, defined: int, west: Cluster, east: Cluster, tmp_path: Path
+) -> None:
     workload = LinkedList(SEED, table=f"lied-links-{lies}")
     for cluster in (west, east):
         cluster.client.tables.create(workload.table, workload.splits, workload.groups)
@@ -28,7 +32,8 @@ def test_a_peer_that_lies_delays_itself_only(lies: int, west: Cluster, east: Clu
     loader = Loader(west.client, workload, SystemClock())
     loader.start()
     try:
-        run_lies(west, workload.table, tmp_path, SEED, lies, Trace(SystemClock()))
+        trace = Trace(SystemClock())
+        run_lies(west, workload.table, tmp_path, SEED, lies, trace, imports=imports, defined=defined)
     finally:
         loader.stop()
     assert not west.client.replication.wait(workload.table, timeout_ms=60_000)

@@ -37,7 +37,17 @@ TEXT_MAX = 5_000
 """Characters of an error in a status: a peer chooses up to 2,000 of them, and this side adds what it means."""
 
 
-def run_lies(cluster: Cluster, table: str, home: Path, seed: int, count: int, trace: Trace) -> None:
+def run_lies(
+    cluster: Cluster,
+    table: str,
+    home: Path,
+    seed: int,
+    count: int,
+    trace: Trace,
+    *,
+    imports: int = IMPORTS,
+    defined: int = DEFINED,
+) -> None:
     """Let ``table`` and a table of imports replicate to a liar until it has told so many lies, while the caller writes.
     ``home``: a directory that the cluster may read. Raises InvariantError.
     """
@@ -50,9 +60,9 @@ def run_lies(cluster: Cluster, table: str, home: Path, seed: int, count: int, tr
             replication.enable(table, ALIAS, remote_table="anything")
             replication.enable(IMPORTED, ALIAS, remote_table="anything else")
             liar.lies.share = SHARE
-            for number in range(IMPORTS):
+            for number in range(imports):
                 tables.import_directory(IMPORTED, _given(home / f"given-{number}"))
-            for _ in range(DEFINED):
+            for _ in range(defined):
                 with suppress(BookkeeperError):
                     replication.define_cluster("other", liar.master.address, liar.secret_file)
                 with suppress(BookkeeperError):

@@ -17,6 +17,10 @@ class MetadataModel:
     values: dict[CellKey, dict[int, bytes]] = field(default_factory=dict)
     hidden: dict[CellKey, int] = field(default_factory=dict)
 
+    def copy(self) -> MetadataModel:
+        """Another table with the same content."""
+        return MetadataModel({cell: dict(ranks) for cell, ranks in self.values.items()}, dict(self.hidden))
+
     def put(self, rows: Iterable[RowPut], rank: int) -> None:
         for row in rows:
             for column, value in row.values.items():

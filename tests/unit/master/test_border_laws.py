@@ -89,13 +89,14 @@ def scans(stage_of: Callable[[], Stage], backwards: bool) -> Iterator[tuple[set[
     """Every interleaving: the findings of a scan for references (None: it has to start over), and those it must not
     miss.
     """
-    writes = len(elements(stage_of().table, stage_of().made, backwards))
-    reads = 2 * (len(stage_of().table.rows()) + 2)
+    begun = stage_of()
+    writes = len(elements(begun.table, begun.made, backwards))
+    reads = 2 * (len(begun.table.rows()) + 2)
     for places in combinations(range(writes + reads), writes):
-        stage = stage_of()
-        todo = elements(stage.table, stage.made, backwards)
+        table = ModelTable(begun.table.model.copy())
+        todo = elements(table, begun.made, backwards)
         due = [place - number for number, place in enumerate(places)]
-        yield _scan(stage.table, todo, due), stage.files
+        yield _scan(table, todo, due), begun.files
 
 
 def _scan(table: ModelTable, todo: Sequence[Callable[[], None]], due: Sequence[int]) -> set[str] | None:
