@@ -73,10 +73,11 @@ test-long: system-deps hbase-cluster ## The long tests: matrices of kills on rea
 
 # Lint runs beside it: mypy takes one core for a minute. JVMs of tests live for seconds, too short for the second JIT
 # compiler to pay back what it costs (JDK_JAVA_OPTIONS= runs them as operators do). pytest keeps the modules that it has
-# rewritten: each worker reads all of them.
+# rewritten: each worker reads all of them. In a fresh clone one process writes them first; else each worker does.
 tests: export JDK_JAVA_OPTIONS ?= -XX:TieredStopAtLevel=1
 tests: export PYTHONDONTWRITEBYTECODE :=
 tests: venv hbase-image
+	@[ -d tests/unit/__pycache__ ] || $(PY) -m pytest --collect-only -qq >/dev/null 2>&1 || true # the run says what is wrong
 	@docker/in-memory.sh $(PY) -m pytest -m "$(TESTS)" --numprocesses=$(WORKERS) --dist=loadfile --no-loadscope-reorder $(PYTEST_ARGS)
 
 test-costs: PYTEST_ARGS += -p tests.support.costs.plugin --costs=build/test-costs.jsonl

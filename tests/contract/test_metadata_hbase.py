@@ -226,6 +226,7 @@ def test_a_prefix_that_is_no_table_name_is_refused(hbase: HBaseInstance, prefix:
         HBaseAddress(hbase.host, hbase.thrift_port, prefix)
 
 
+@pytest.mark.long
 def test_kill_9_loses_nothing_that_was_acknowledged(hbase_to_kill: HBaseInstance) -> None:
     """An HBase is killed under load and started again; the same table object continues."""
     table = made_books(hbase_url(hbase_to_kill), retry_for_ms=120_000)

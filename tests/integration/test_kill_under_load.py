@@ -77,6 +77,7 @@ def test_a_killed_process_loses_nothing_and_repeats_nothing(pair: Pair) -> None:
     )
 
 
+@pytest.mark.long
 def test_a_killed_jvm_takes_the_replay_process_along_and_loses_nothing(pair: Pair) -> None:
     rng = moments("jvm")
     replay = pair.west.pid("replay")

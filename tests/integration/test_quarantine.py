@@ -21,7 +21,6 @@ from bookkeeper.storage.wal.reading.block_reader import read_headers
 from shell.failures import ExitCode
 from tests.docs.page import ROOT, same_shape
 from tests.docs.stage import Stage
-from tests.support.fixtures import BOOKS_IN_BOTH
 from tests.support.local_pair import Books, LocalCluster, local_pair
 from tests.support.local_replay import at_once
 from tests.support.shell import quick
@@ -138,7 +137,6 @@ def test_a_held_range_is_as_old_as_before(manual: Pair) -> None:
     assert true_s - 2.0 < held.lag_seconds <= true_s, "its records did not become younger"
 
 
-@BOOKS_IN_BOTH
 def test_a_quarantined_range_keeps_its_file_until_it_is_skipped(manual: Pair) -> None:
     west, east = manual
     check_blocked_until_held(manual)

@@ -22,7 +22,6 @@ from bookkeeper.metadata import keys, values
 from bookkeeper.model import LocalityGroup
 from bookkeeper.replay.stream.segment_transfer import BY_SEGMENTS
 from bookkeeper.storage.wal.reading.block_reader import read_headers
-from tests.support.fixtures import BOOKS_IN_BOTH
 from tests.support.local_pair import Books, LocalCluster, local_cluster
 from tests.support.tservers import wait_until
 
@@ -204,7 +203,6 @@ def versions(cluster: LocalCluster) -> Counter[bytes]:
     return Counter(cell.row for cell in cluster.client.scan("t", versions=9).cells())
 
 
-@BOOKS_IN_BOTH
 def test_r22_by_two_paths_every_record_arrives_once(clusters: Map) -> None:
     clusters.add("a", splits=[b"a010"], properties=KEPT)
     clusters.add("b", splits=[b"a020"], properties=KEPT)

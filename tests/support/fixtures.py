@@ -59,7 +59,7 @@ _prefixes = itertools.count()
 BOOKS_IN_BOTH = pytest.mark.parametrize(
     "books", ["sqlite", pytest.param("hbase", marks=pytest.mark.hbase)], indirect=True
 )
-"""For one test of each kind: ``make test`` runs it with books in HBase, too; ``make test-long`` does for the others."""
+"""For a test that ``make test`` runs with books in HBase, too; ``make test-long`` runs all that ask for books so."""
 
 
 @pytest.fixture(params=["sqlite", pytest.param("hbase", marks=[pytest.mark.hbase, pytest.mark.long])])
