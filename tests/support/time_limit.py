@@ -7,6 +7,9 @@ import threading
 from bookkeeper.clock import Clock, SystemClock
 
 POLL_MS = 20
+LATER_POLL_MS = 100
+"""Between polls behind the first :data:`QUICK_POLLS`: each asks real processes, and its CPU is that of other tests."""
+QUICK_POLLS = 25
 PAUSE_NS_MAX = 1_000_000_000
 """Most time that counts between two polls."""
 
@@ -18,6 +21,7 @@ class TimeLimit:
         self._clock = clock or SystemClock()
         self._left_ns = int(limit_s * 1e9)
         self._last_ns = self._clock.boot_ns()
+        self._polls = 0
 
     def is_over(self) -> bool:
         """Whether no time is left. Call it once a poll."""
@@ -28,4 +32,5 @@ class TimeLimit:
 
     def pause(self) -> None:
         """Wait between two polls."""
-        self._clock.wait(threading.Event(), POLL_MS)
+        self._polls += 1
+        self._clock.wait(threading.Event(), POLL_MS if self._polls <= QUICK_POLLS else LATER_POLL_MS)
