@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
+from msgspec.structs import replace
 
 from bookkeeper.errors import BookkeeperError, NotFoundError, NotServingError
 from bookkeeper.model import Extent, HostIdentity, StreamKey
@@ -35,6 +36,9 @@ from bookkeeper.rpc.rpc_server import RpcServer
 from tests.support.master_world import World
 from tests.support.rpc_peer import SERVER_HELLO
 from tests.support.volumes import path_of
+
+THREADS = 4
+"""More than calls that one master has open at one tserver."""
 
 
 @dataclass
@@ -228,7 +232,8 @@ class ScriptedTServer:
 def scripted(world: World, host: HostIdentity | None = None) -> Iterator[ScriptedTServer]:
     """A live tserver session that answers, of this host."""
     handler = ScriptedTServer(world.settings.directory)
-    server = RpcServer(ServedService("TServer", handler), SERVER_HELLO, world.settings.rpc)
+    rpc = replace(world.settings.rpc, threads_max=THREADS)
+    server = RpcServer(ServedService("TServer", handler), SERVER_HELLO, rpc)
     server.start()
     handler.session = world.tserver(server.address, host)
     try:

@@ -3,12 +3,15 @@
 The master dies at the first write of an operation (to the books or to the configuration), at the second, and so on:
 immediately before the write, or immediately after it. So it also dies between any two steps, and between a step's
 writes and the record of the next step.
+
+Every write of each operation is cut. A command that ends with the repair has several operations and some 30 writes;
+each third of them is cut, others before it than behind it, and a long test cuts them all.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
 
@@ -36,9 +39,13 @@ from tests.support.hosted_scenes import HOSTED, MERGE, SPLIT, views_of
 from tests.support.masters import LocalMaster
 from tests.support.operation_plays import OPERATIONS, PLAYS, Outcomes
 from tests.support.operation_scenes import NAME, Scene, end_state, scene_at
+from tests.support.repair_scenes import COMMANDS
 
 SOON_MS = 1_000
 """Less than operations wait for hosts, and more than they wait until they look again."""
+
+EVERY = 3
+"""Of the writes of a command, one of so many is cut."""
 
 
 def test_every_kind_of_operation_is_cut(scene: Scene) -> None:
@@ -46,16 +53,17 @@ def test_every_kind_of_operation_is_cut(scene: Scene) -> None:
     assert played == {*scene.master.fate.kinds, replicate_file.KIND}, "an operation without a scene"
 
 
-@pytest.mark.parametrize("behind", [False, True], ids=["before it", "behind it"])
-@pytest.mark.parametrize("name", PLAYS)
-def test_the_next_master_finishes_an_interrupted_operation(
-    name: str, behind: bool, tmp_path: Path, peer: LocalMaster, outcomes: Outcomes
+def check_cuts(
+    name: str, writes: Iterable[int], behind: bool, directory: Path, peer: LocalMaster, outcomes: Outcomes
 ) -> None:
+    """Each master that dies at one of these writes has a successor that finishes the play. Ends at the first write that
+    the play does not have.
+    """
     play = PLAYS[name]
     before, after = outcomes.of(name)
     assert (before != after) is (name != replicate_file.KIND)
-    for write in itertools.count():
-        with scene_at(tmp_path / str(write) / "west", peer) as scene:
+    for write in writes:
+        with scene_at(directory / str(write) / "west", peer) as scene:
             args = play.prepare(scene)
             with cut_at(scene.world, write, behind) as has_died:
                 with suppress(Crash):
@@ -74,6 +82,31 @@ def test_the_next_master_finishes_an_interrupted_operation(
         if not cut:
             assert write > 2
             return
+
+
+@pytest.mark.parametrize("behind", [False, True], ids=["before it", "behind it"])
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_the_next_master_finishes_an_interrupted_operation(
+    name: str, behind: bool, tmp_path: Path, peer: LocalMaster, outcomes: Outcomes
+) -> None:
+    check_cuts(name, itertools.count(), behind, tmp_path, peer, outcomes)
+
+
+@pytest.mark.parametrize("behind", [False, True], ids=["before it", "behind it"])
+@pytest.mark.parametrize("name", COMMANDS)
+def test_the_next_master_finishes_an_interrupted_command(
+    name: str, behind: bool, tmp_path: Path, peer: LocalMaster, outcomes: Outcomes
+) -> None:
+    check_cuts(name, itertools.count(1 if behind else 0, EVERY), behind, tmp_path, peer, outcomes)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("behind", [False, True], ids=["before it", "behind it"])
+@pytest.mark.parametrize("name", COMMANDS)
+def test_the_next_master_finishes_a_command_interrupted_anywhere(
+    name: str, behind: bool, tmp_path: Path, peer: LocalMaster, outcomes: Outcomes
+) -> None:
+    check_cuts(name, itertools.count(), behind, tmp_path, peer, outcomes)
 
 
 def test_a_split_waits_until_enough_voters_have_linked_the_files(tmp_path: Path, peer: LocalMaster) -> None:
