@@ -10,7 +10,7 @@ from __future__ import annotations
 import ast
 import subprocess
 import sys
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 
 ROOT = Path(__file__).parents[3]
@@ -34,7 +34,7 @@ def imports_of(root: Path) -> Imports:
 
 def _imported(tree: ast.AST, files: Collection[str]) -> set[str]:
     found: set[str] = set()
-    for node in ast.walk(tree):
+    for node in _statements(tree):
         if isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom) and node.module is not None:
@@ -45,6 +45,14 @@ def _imported(tree: ast.AST, files: Collection[str]) -> set[str]:
             path = name.replace(".", "/")
             found.update(file for file in (f"{path}.py", f"{path}/__init__.py") if file in files)
     return found
+
+
+def _statements(tree: ast.AST) -> Iterator[ast.AST]:
+    """All statements at any depth, without the expressions, which are most of a tree and import nothing."""
+    for block in ("body", "orelse", "finalbody", "handlers", "cases"):
+        for node in getattr(tree, block, ()):
+            yield node
+            yield from _statements(node)
 
 
 def files_of_tests(changed: Iterable[str], imports: Imports) -> list[str]:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -55,7 +56,8 @@ class Module:
         return (node for node in ast.walk(self.tree) if isinstance(node, ast.ClassDef))
 
 
-def modules() -> list[Module]:
+@cache
+def modules() -> Sequence[Module]:
     """All of :data:`ROOMS`, without generated ones."""
     paths = sorted(path for room in ROOMS for path in (ROOT / room).rglob("*.py") if not path.stem.endswith("_pb2"))
     return [
@@ -87,6 +89,16 @@ def is_me(node: ast.expr) -> bool:
     return isinstance(node, ast.Name) and node.id in ME
 
 
+def is_setter(called: ast.expr) -> bool:
+    """Whether the function is one of :data:`SETTERS`."""
+    match called:
+        case ast.Name(id=name):
+            return name in SETTERS
+        case ast.Attribute(value=ast.Name(id=owner), attr=name):
+            return f"{owner}.{name}" in SETTERS
+    return False
+
+
 def foreign_writes(module: Module) -> Iterator[str]:
     """``module: expression`` for each field that the module sets, or deletes, on an object of another module."""
     own = fields_of(module)
@@ -94,7 +106,7 @@ def foreign_writes(module: Module) -> Iterator[str]:
         if isinstance(node, ast.Attribute) and not isinstance(node.ctx, ast.Load):
             if node.attr not in own and not is_me(node.value):
                 yield f"{module.name}: {ast.unparse(node)}"
-        elif isinstance(node, ast.Call) and ast.unparse(node.func) in SETTERS and not is_me(node.args[0]):
+        elif isinstance(node, ast.Call) and is_setter(node.func) and not is_me(node.args[0]):
             written, field = ast.unparse(node.args[0]), node.args[1]
             name = str(ast.literal_eval(field)) if isinstance(field, ast.Constant) else f"[{ast.unparse(field)}]"
             if name not in own:

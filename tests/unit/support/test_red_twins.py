@@ -40,10 +40,10 @@ WORTH_A_LOOK = re.compile(r"\bfault\(|AssertionError|LawBrokenError|StuckError")
 Bound = Mapping[str, list[ast.expr]]
 
 
-def bound_in(tree: ast.AST) -> Bound:
+def bound_in(nodes: Iterable[ast.AST]) -> Bound:
     """The expressions that each name may stand for: all plain assignments to it, anywhere in the module."""
     found: dict[str, list[ast.expr]] = {}
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, ast.Assign):
             for target in node.targets:
                 if isinstance(target, ast.Name):
@@ -85,9 +85,9 @@ def errors_of(call: ast.Call, bound: Bound) -> list[str]:
     return [ast.unparse(part).removeprefix("pytest.") for part in chain.from_iterable(map(parts_of, found))]
 
 
-def raised_without_rule(tree: ast.AST, bound: Bound) -> Iterator[ast.Call]:
+def raised_without_rule(nodes: Iterable[ast.AST], bound: Bound) -> Iterator[ast.Call]:
     """Each ``pytest.raises`` that is entered with a switch, within one or around one."""
-    outers = [node for node in ast.walk(tree) if isinstance(node, ast.With)]
+    outers = [node for node in nodes if isinstance(node, ast.With)]
     for outer in outers:
         inners = [calls_of(node, bound) for node in ast.walk(outer) if isinstance(node, ast.With)]
         if any(map(is_switch, calls_of(outer, bound))):
@@ -106,10 +106,10 @@ def is_generic(text: ast.expr) -> TypeGuard[ast.Constant]:
     return isinstance(text, ast.Constant) and any(re.search(str(text.value), generic) for generic in GENERIC)
 
 
-def generic_parameters(tree: ast.AST, raises: Iterable[ast.Call], bound: Bound) -> Iterator[tuple[int, str]]:
+def generic_parameters(nodes: Iterable[ast.AST], raises: Iterable[ast.Call], bound: Bound) -> Iterator[tuple[int, str]]:
     """The texts of parametrised twins that name no law."""
     given = {ast.unparse(text) for text in map(match_of, raises) if isinstance(text, ast.Name)}
-    for node in ast.walk(tree):
+    for node in nodes:
         if not isinstance(node, ast.Call) or not called(node, "parametrize"):
             continue
         names, rows = (chain.from_iterable(map(parts_of, meant(part, bound))) for part in node.args[:2])
@@ -135,10 +135,11 @@ def trouble_with(call: ast.Call, bound: Bound) -> str | None:
 
 def unnamed(tree: ast.AST) -> dict[int, str]:
     """Tests that do not say which law broke, by line: each twin, and each ``raises`` that waits for a broken law."""
-    bound = bound_in(tree)
-    raises = [node for node in ast.walk(tree) if isinstance(node, ast.Call) and is_raises(node)]
-    judged = chain(raised_without_rule(tree, bound), (call for call in raises if LAWS & set(errors_of(call, bound))))
-    found = [*generic_parameters(tree, raises, bound), *((call.lineno, trouble_with(call, bound)) for call in judged)]
+    nodes = list(ast.walk(tree))
+    bound = bound_in(nodes)
+    raises = [node for node in nodes if isinstance(node, ast.Call) and is_raises(node)]
+    judged = chain(raised_without_rule(nodes, bound), (call for call in raises if LAWS & set(errors_of(call, bound))))
+    found = [*generic_parameters(nodes, raises, bound), *((call.lineno, trouble_with(call, bound)) for call in judged)]
     return {line: trouble for line, trouble in sorted(set(found)) if trouble is not None}
 
 
