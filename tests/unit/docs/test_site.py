@@ -1,13 +1,20 @@
-"""The pages build without a warning and without another host, and hold all that follows from the sources."""
+"""The pages build without a warning and without another host, and hold all that follows from the sources.
+
+All pages are read here, and each reference in them is resolved. Long tests also write them with the theme of the site.
+"""
 
 from __future__ import annotations
 
+import pickle
 import re
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
+from docutils import nodes
+from sphinx import addnodes
 
 from bookkeeper.config.sections import Sections, StandaloneSettings
 from bookkeeper.standalone.supervisor import roles_of
@@ -20,22 +27,66 @@ _LOADED = re.compile(r"""<(?:link|script|img|iframe|source)\b[^>]*?(?:href|src)=
 _STYLED = re.compile(r"""(?:url\(|@import)\s*["']?(?:https?:)?//""")
 
 
-@pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The built site; every warning is an error."""
+def build(tmp_path_factory: pytest.TempPathFactory, builder: str) -> Path:
+    """Build all pages; every warning is an error. Returns the directory of ``pages`` and of the parsed ``tree``."""
     made = tmp_path_factory.mktemp("site")
-    command = [sys.executable, "-m", "sphinx", "-W", "--keep-going", "-n", "-q", "-b", "html"]
+    command = [sys.executable, "-m", "sphinx", "-W", "--keep-going", "-n", "-q", "-b", builder]
     done = subprocess.run(
-        [*command, "-d", str(made / "tree"), str(ROOT / "docs"), str(made / "html")],
+        [*command, "-d", str(made / "tree"), str(ROOT / "docs"), str(made / "pages")],
         capture_output=True,
         text=True,
         check=False,
         timeout=240,
     )
     assert done.returncode == 0, f"make docs fails:\n{done.stderr}"
-    return made / "html"
+    return made
 
 
+@pytest.fixture(scope="module")
+def trees(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, nodes.document]:
+    """Each page with all of its references resolved, and not written: half of the work is the theme's."""
+    found = build(tmp_path_factory, "dummy") / "tree"
+    return {
+        path.relative_to(found).with_suffix("").as_posix(): pickle.loads(path.read_bytes())
+        for path in found.rglob("*.doctree")
+    }
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The site of ``make docs``."""
+    return build(tmp_path_factory, "html") / "pages"
+
+
+def raw_html(page: nodes.document) -> str:
+    """What a page hands on as it is."""
+    return "\n".join(node.astext() for node in page.findall(nodes.raw))
+
+
+def test_every_page_is_read_and_in_the_table_of_contents(trees: Mapping[str, nodes.document]) -> None:
+    names = {page.relative_to(ROOT / "docs").with_suffix("").as_posix() for page in PAGES}
+    assert names - trees.keys() == set(), "pages are excluded"
+    reached, ahead = set[str](), ["index"]
+    while ahead:
+        name = ahead.pop()
+        reached.add(name)
+        listed = {entry for tree in trees[name].findall(addnodes.toctree) for entry in tree["includefiles"]}
+        ahead += listed - reached
+    assert names - reached == set(), "put the page into the toctree of docs/index.md"
+
+
+def test_diagrams_are_in_the_pages(trees: Mapping[str, nodes.document]) -> None:
+    assert '<svg class="sequence"' in raw_html(trees["architecture"])
+    assert '<svg class="clusters"' in raw_html(trees["index"])
+
+
+def test_no_page_shows_what_another_host_has(trees: Mapping[str, nodes.document]) -> None:
+    for name, page in trees.items():
+        assert not _LOADED.search(raw_html(page)), name
+        assert [image["uri"] for image in page.findall(nodes.image) if "//" in image["uri"]] == [], name
+
+
+@pytest.mark.long
 def test_every_page_is_built_and_can_be_reached_from_the_index(site: Path) -> None:
     index = (site / "index.html").read_text()
     for page in PAGES:
@@ -44,11 +95,13 @@ def test_every_page_is_built_and_can_be_reached_from_the_index(site: Path) -> No
         assert page.name == "index.md" or f'href="{built}"' in index, f"put {page} into the toctree of docs/index.md"
 
 
+@pytest.mark.long
 def test_diagrams_are_drawn(site: Path) -> None:
     assert '<svg class="sequence"' in (site / "architecture.html").read_text()
     assert '<svg class="clusters"' in (site / "index.html").read_text()
 
 
+@pytest.mark.long
 def test_nothing_is_loaded_from_another_host(site: Path) -> None:
     for page in site.rglob("*.html"):
         assert not _LOADED.search(page.read_text()), page

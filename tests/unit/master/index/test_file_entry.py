@@ -130,7 +130,7 @@ def _log_of_many_tablets(number: int, tablets: int, scope: Scope, held: dict[byt
 
 @pytest.mark.parametrize("tablets", [1, 2, 200])
 def test_an_outstanding_file_costs_little_memory_whatever_the_number_of_tablets(tablets: int) -> None:
-    count = 2_000 // tablets + 20
+    count = 500 // tablets + 10
     shared = Scopes({"1": [target()]}).of(("1",))
     held: dict[bytes, FileEntry] = {}
     gc.collect()
