@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cached_property
 from pathlib import Path
 
 import pytest
@@ -43,20 +43,25 @@ SETTERS = ("setattr", "delattr", "object.__setattr__", "object.__delattr__")
 VALUE_BASES = {"NamedTuple", "TypedDict", "Enum", "IntEnum", "StrEnum", "BaseModel", "Exception", "Message"}
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Module:
     """A source file."""
 
     name: str
     tree: ast.Module
 
+    @cached_property
+    def nodes(self) -> Sequence[ast.AST]:
+        """All of its tree."""
+        return list(ast.walk(self.tree))
+
     @property
     def classes(self) -> Iterator[ast.ClassDef]:
         """All that it defines."""
-        return (node for node in ast.walk(self.tree) if isinstance(node, ast.ClassDef))
+        return (node for node in self.nodes if isinstance(node, ast.ClassDef))
 
 
-@cache
+@pytest.fixture(scope="module")
 def modules() -> Sequence[Module]:
     """All of :data:`ROOMS`, without generated ones."""
     paths = sorted(path for room in ROOMS for path in (ROOT / room).rglob("*.py") if not path.stem.endswith("_pb2"))
@@ -102,7 +107,7 @@ def is_setter(called: ast.expr) -> bool:
 def foreign_writes(module: Module) -> Iterator[str]:
     """``module: expression`` for each field that the module sets, or deletes, on an object of another module."""
     own = fields_of(module)
-    for node in ast.walk(module.tree):
+    for node in module.nodes:
         if isinstance(node, ast.Attribute) and not isinstance(node.ctx, ast.Load):
             if node.attr not in own and not is_me(node.value):
                 yield f"{module.name}: {ast.unparse(node)}"
@@ -113,8 +118,8 @@ def foreign_writes(module: Module) -> Iterator[str]:
                 yield f"{module.name}: {written}.{name}"
 
 
-def test_nobody_writes_the_fields_of_another_modules_object() -> None:
-    found = {write for module in modules() for write in foreign_writes(module)}
+def test_nobody_writes_the_fields_of_another_modules_object(modules: Sequence[Module]) -> None:
+    found = {write for module in modules for write in foreign_writes(module)}
     new, gone = sorted(found - ALLOWED.keys()), sorted(ALLOWED.keys() - found)
     assert not new, "the class that owns the field needs a method for this:\n" + "\n".join(new)
     assert not gone, "strike these from ALLOWED, no module does them any more:\n" + "\n".join(gone)
@@ -198,12 +203,11 @@ def collaborators(defined: ast.ClassDef, services: set[str]) -> list[str]:
     return found
 
 
-def test_no_constructor_takes_more_collaborators_than_a_reader_keeps_in_mind() -> None:
-    found = modules()
-    services = {defined.name for module in found for defined in module.classes if not is_value(defined)}
+def test_no_constructor_takes_more_collaborators_than_a_reader_keeps_in_mind(modules: Sequence[Module]) -> None:
+    services = {defined.name for module in modules for defined in module.classes if not is_value(defined)}
     crowded = {
         f"{module.name}: {defined.name}": len(taken)
-        for module in found
+        for module in modules
         for defined in module.classes
         if len(taken := collaborators(defined, services)) > COLLABORATORS_MAX
     }

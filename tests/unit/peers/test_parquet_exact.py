@@ -15,10 +15,11 @@ from tests.support.directory_peer import DirectoryPeer
 from tests.support.directory_senders import DAY_MS, Schedule, source_block
 from tests.support.faults import fault
 
-SCHEDULES = 40
+SCHEDULES, FURTHER = 15, 60
+"""So many in make test and in the long tests."""
 
 
-def run_schedules(directory: Path, remote: bool, count: int = SCHEDULES) -> tuple[int, int]:
+def run_schedules(directory: Path, remote: bool, count: int) -> tuple[int, int]:
     """Seeded schedules; a failure tells its seed. Returns deaths and touches."""
     deaths = touches = 0
     for seed in range(count):
@@ -32,13 +33,14 @@ def run_schedules(directory: Path, remote: bool, count: int = SCHEDULES) -> tupl
     return deaths, touches
 
 
+@pytest.mark.parametrize("count", [SCHEDULES, pytest.param(FURTHER, marks=pytest.mark.long)])
 @pytest.mark.parametrize("remote", [False, True])
 def test_a_reader_sees_a_beginning_of_the_stream_each_record_once_whoever_sends_and_dies(
-    tmp_path: Path, remote: bool
+    tmp_path: Path, remote: bool, count: int
 ) -> None:
-    deaths, touches = run_schedules(tmp_path, remote)
-    assert deaths > SCHEDULES, "senders die in these schedules"
-    assert touches > 20 * SCHEDULES
+    deaths, touches = run_schedules(tmp_path, remote, count)
+    assert deaths > count, "senders die in these schedules"
+    assert touches > 20 * count
 
 
 @pytest.mark.parametrize("name", ["names-are-used-twice", "present-records-are-not-read", "facts-are-not-verified"])

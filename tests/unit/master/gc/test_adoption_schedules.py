@@ -14,8 +14,8 @@ import pytest
 from tests.support.adoption_simulation.schedules import LawBrokenError, edges, run_schedule
 from tests.support.faults import fault
 
-SEEDS = range(20)
-"""Schedules of the suite; ``python -m tests.support.adoption_simulation`` runs more."""
+SEEDS, FURTHER = range(8), range(8, 40)
+"""Schedules of the suite and of the long tests; ``python -m tests.support.adoption_simulation`` runs more."""
 
 
 def search(seeds: Iterable[int]) -> Counter[str]:
@@ -28,8 +28,9 @@ def search(seeds: Iterable[int]) -> Counter[str]:
 
 
 @pytest.mark.timeout(300)
-def test_r17_no_schedule_of_adoptions_loses_a_file_or_keeps_one() -> None:
-    counts = search(SEEDS)
+@pytest.mark.parametrize("seeds", [SEEDS, pytest.param(FURTHER, marks=pytest.mark.long)], ids=["some", "further"])
+def test_r17_no_schedule_of_adoptions_loses_a_file_or_keeps_one(seeds: range) -> None:
+    counts = search(seeds)
     things = {"imports", "transfers", "adoptions", "exports", "compactions", "logs shipped", "tservers hurt", "delays"}
     assert things <= set(counts), "some of it never happened"
 
