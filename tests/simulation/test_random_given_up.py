@@ -18,6 +18,9 @@ from tests.support.simulation.hosted import Hosted
 from tests.support.simulation.world import World, simulation
 
 SEEDS = int(os.environ.get("BOOKKEEPER_SIMULATION_EXAMPLES", "60")) // 5
+AT_ONCE = range(SEEDS // 3)
+LATER = range(SEEDS // 3, SEEDS)
+"""Seeds of ``make test-long``."""
 EVENTS = 9
 
 
@@ -61,13 +64,16 @@ class Forsaken:
 
 
 @pytest.mark.timeout(3_600 if SEEDS > 20 else 600)
-def test_each_record_is_there_once_however_hosts_come_and_go(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "seeds", [AT_ONCE, pytest.param(LATER, marks=pytest.mark.long)], ids=["the first seeds", "more seeds"]
+)
+def test_each_record_is_there_once_however_hosts_come_and_go(seeds: range, tmp_path: Path) -> None:
     given_up = 0
-    for seed in range(SEEDS):
+    for seed in seeds:
         with simulation(tmp_path / str(seed), seed) as world, explained(world, f"seed {seed}"):
             schedule = Forsaken(world, seed)
             for _ in range(EVENTS):
                 schedule.happen()
             rest(schedule.hosted, schedule.values)
             given_up += len(world.ledger.given_up)
-    assert given_up > SEEDS // 2, "too few schedules give a log up"
+    assert given_up > len(seeds) // 2, "too few schedules give a log up"

@@ -8,6 +8,7 @@ ZooKeeper. ``BOOKKEEPER_SIMULATION_EXAMPLES=2000 BOOKKEEPER_SIMULATION_SEED=7`` 
 from __future__ import annotations
 
 import os
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 import pytest
@@ -20,21 +21,25 @@ from tests.support.simulation.zookeeper_stages import ElectedInZooKeeperStage, H
 
 SEEDS = int(os.environ.get("BOOKKEEPER_SIMULATION_EXAMPLES", "60"))
 FIRST = int(os.environ.get("BOOKKEEPER_SIMULATION_SEED", "0")) * 10_000
-AT_ONCE = range(FIRST, FIRST + SEEDS // 5)
-LATER = range(FIRST + SEEDS // 5, FIRST + SEEDS)
-"""Seeds of ``make test-long``."""
+AT_ONCE = (1, 3, 4, 14)
+LOGS_AT_ONCE = (0, 12, 14)
+"""Seeds of ``make test``, some for each stage, which come to rest in few steps; ``make test-long`` has the others."""
 LENGTH = 10
 """Events of a schedule; coming to rest takes most of its steps."""
 
 
-SHARES = pytest.mark.parametrize(
-    "seeds", [AT_ONCE, pytest.param(LATER, marks=pytest.mark.long)], ids=["the first seeds", "more seeds"]
-)
+def shares(at_once: Collection[int], step: int) -> pytest.MarkDecorator:
+    """The seeds of each run, and all others up to :data:`SEEDS`."""
+    first = [FIRST + seed for seed in at_once]
+    later = [seed for seed in range(FIRST, FIRST + SEEDS, step) if seed not in first]
+    return pytest.mark.parametrize(
+        "seeds", [first, pytest.param(later, marks=pytest.mark.long)], ids=["the first seeds", "more seeds"]
+    )
 
 
 @pytest.mark.timeout(7_200 if SEEDS > 100 else 900)
-@SHARES
-def test_no_schedule_breaks_a_law_of_replicas(seeds: range, tmp_path: Path) -> None:
+@shares(AT_ONCE, 1)
+def test_no_schedule_breaks_a_law_of_replicas(seeds: Sequence[int], tmp_path: Path) -> None:
     for seed in seeds:
         stage = ElectedInZooKeeperStage if seed % 3 == 2 else HostedStage
         with simulation(tmp_path / str(seed), seed) as world, explained(world, f"seed {seed} of {stage.__name__}"):
@@ -42,9 +47,9 @@ def test_no_schedule_breaks_a_law_of_replicas(seeds: range, tmp_path: Path) -> N
 
 
 @pytest.mark.timeout(7_200 if SEEDS > 100 else 900)
-@SHARES
-def test_no_schedule_breaks_a_law_when_the_logs_lie_on_hosts(seeds: range, tmp_path: Path) -> None:
-    for seed in seeds[::2]:
+@shares(LOGS_AT_ONCE, 2)
+def test_no_schedule_breaks_a_law_when_the_logs_lie_on_hosts(seeds: Sequence[int], tmp_path: Path) -> None:
+    for seed in seeds:
         stage = HostLogsInZooKeeperStage if seed % 4 == 2 else HostLogsStage
         with simulation(tmp_path / str(seed), seed) as world, explained(world, f"seed {seed} of {stage.__name__}"):
             run_schedule(world, seed, LENGTH, stage)

@@ -28,6 +28,10 @@ from tests.support.simulation.zookeeper_stages import ZooKeeperStage
 
 EXAMPLES = int(os.environ.get("BOOKKEEPER_SIMULATION_EXAMPLES", "8"))
 SEED = int(os.environ.get("BOOKKEEPER_SIMULATION_SEED", "0"))
+EXAMPLES_AT_ONCE = 3
+SEEDS = range(SEED * 10_000, SEED * 10_000 + max(1, EXAMPLES * 5 // 8))
+SEEDS_AT_ONCE = range(SEED * 10_000 + 3, SEED * 10_000 + 6)
+"""Those of ``make test``, some for each stage; ``make test-long`` has the others, too."""
 TRACE_LINES = 120
 NUMBERS = st.integers(0, 9_999)
 
@@ -80,9 +84,12 @@ class Schedules(RuleBasedStateMachine):
 
 
 @pytest.mark.timeout(3_600 if EXAMPLES > 100 else 900)
-def test_no_schedule_breaks_a_law() -> None:
+@pytest.mark.parametrize(
+    "examples", [EXAMPLES_AT_ONCE, pytest.param(EXAMPLES, marks=pytest.mark.long)], ids=["a few", "more"]
+)
+def test_no_schedule_breaks_a_law(examples: int) -> None:
     options = settings(
-        max_examples=EXAMPLES,
+        max_examples=examples,
         stateful_step_count=40,
         deadline=None,
         derandomize=SEED == 0,
@@ -95,8 +102,9 @@ def test_no_schedule_breaks_a_law() -> None:
 
 
 @pytest.mark.timeout(3_600 if EXAMPLES > 100 else 900)
-def test_no_long_schedule_breaks_a_law(tmp_path: Path) -> None:
-    for seed in range(SEED * 10_000, SEED * 10_000 + max(1, EXAMPLES * 5 // 8)):
+@pytest.mark.parametrize("seeds", [SEEDS_AT_ONCE, pytest.param(SEEDS, marks=pytest.mark.long)], ids=["a few", "more"])
+def test_no_long_schedule_breaks_a_law(seeds: range, tmp_path: Path) -> None:
+    for seed in seeds:
         stage = Stage if seed % 3 == 2 else ZooKeeperStage
         with simulation(tmp_path / str(seed), seed) as world, explained(world, f"seed {seed} of {stage.__name__}"):
             run_schedule(world, seed, 60, stage)

@@ -101,8 +101,8 @@ def test_a_schedule_is_red_without_its_rule(name: str, switch: str, law: str, tm
 
 # ---- the search
 
-SEEDS = range(4)
-MORE_SEEDS = range(4, 10)
+SEEDS = (1, 2)
+MORE_SEEDS = (0, *range(3, 10))
 """Those of ``make test-long``."""
 FINDING = (9, 18)
 """Seeds that find what is broken."""
@@ -117,7 +117,7 @@ def search(directory: Path, seeds: Iterable[int]) -> None:
 
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("seeds", [SEEDS, pytest.param(MORE_SEEDS, marks=pytest.mark.long)], ids=["these", "more"])
-def test_no_schedule_with_imports_breaks_a_law(seeds: range, tmp_path: Path) -> None:
+def test_no_schedule_with_imports_breaks_a_law(seeds: Sequence[int], tmp_path: Path) -> None:
     search(tmp_path, seeds)
 
 

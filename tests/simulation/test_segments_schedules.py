@@ -16,7 +16,7 @@ from tests.support.segment_simulation.schedules import Schedule
 SEEDS = 300
 STUCK_MIN = 0.3
 FAMILY_SEEDS = 300
-AT_ONCE = 100
+AT_ONCE = 40
 """Seeds of ``make test``; ``make test-long`` has the others."""
 LITERAL_SEEDS = 600
 
