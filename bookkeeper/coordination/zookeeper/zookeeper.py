@@ -249,7 +249,7 @@ class ZooKeeperCoordination:
         self._read_kinds(session_ids)
         with self._lives_lock:
             now_ns = self._clock.boot_ns()
-            wanted = session_ids if alive is None else self._lives.due(alive.intersection(session_ids), now_ns)
+            wanted = session_ids if alive is None else self._lives.due(sorted(alive.intersection(session_ids)), now_ns)
         nodes = (self._zk.at(layout.ALIVE, session_id) for session_id in wanted)
         versions = self._zk.versions(*nodes, is_synced=alive is not None)
         gone = set() if alive is None else set(session_ids) - alive
@@ -535,10 +535,11 @@ class ZooKeeperCoordination:
 
     def _read_changed(self, changes: list[TreeChange], generation: int) -> Tree | None:
         """The tree of a generation; None when it has changed again."""
-        paths = layout.missed(changes, self._tree.generation, generation) if self._tree.generation >= 0 else None
-        values = {} if paths is None else dict(self._tree.values)
-        if paths is None:
-            paths = {layout.unquoted(name) for name in self._zk.names(self._zk.at(layout.TREE))}
+        missed = layout.missed(changes, self._tree.generation, generation) if self._tree.generation >= 0 else None
+        values = {} if missed is None else dict(self._tree.values)
+        if missed is None:
+            missed = {layout.unquoted(name) for name in self._zk.names(self._zk.at(layout.TREE))}
+        paths = sorted(missed)
         *nodes, last = self._zk.read(*map(self._tree_node, paths), self._zk.at(layout.GENERATION))
         if last is None or last.version != generation:
             return None
