@@ -252,9 +252,14 @@ class Kernel:
         turn = self._turn % len(tasks) if tasks else 0
         for at in chain(range(turn, len(tasks)), range(turn)):
             task = tasks[at]
-            if task.event is not None and not task.event._flag and now_ns < (task.wake_ns or 0):  # type: ignore[attr-defined]
+            ready = task.ready
+            if (
+                ready is not None
+                and (task.wake_ns is None or now_ns < task.wake_ns)
+                and not (ready() if task.event is None else task.event._flag)  # type: ignore[attr-defined]
+            ):
                 continue
-            if self.can_run(task):
+            if not (task.done or task.process.suspended or (self.holds and self._is_held(task))):
                 self._turn = at + 1
                 return task
         return None

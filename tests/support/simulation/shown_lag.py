@@ -17,6 +17,7 @@ from bookkeeper.metadata import keys
 from bookkeeper.metadata.metadata_table import CLOSED_RANK, Column
 from bookkeeper.model import TargetKey
 from tests.support.simulation.cluster import Cluster
+from tests.support.simulation.kernel import Process
 from tests.support.simulation.ledger import Ledger, LoggedBlock
 
 MS = 1_000_000
@@ -27,6 +28,8 @@ class ToldOffsets:
 
     def __init__(self) -> None:
         self._told: dict[tuple[str, str], list[tuple[int, int]]] = {}
+        self._puts = 0
+        self._judged: dict[str, tuple[object, ...]] = {}
 
     def put(self, key: bytes, column: Column, rank: int, now_ns: int) -> None:
         """A cell was written. A first use says nothing of the records before it that were not durable then."""
@@ -35,7 +38,14 @@ class ToldOffsets:
         if column.family == "repl" and key < keys.TABLETS_STOP:
             table_id, _ = keys.parse_tablet_row(key)
             log = column.qualifier.decode()
+            self._puts += 1
             self._told.setdefault((log, table_id), []).append((rank, now_ns))
+
+    def is_judged(self, cluster: Cluster, leader: Process, now_ns: int) -> bool:
+        """Whether the leader has shown the same before: neither it, nor the time, nor the books went on since."""
+        moment = leader, leader.steps, now_ns, self._puts
+        was, self._judged[cluster.name] = self._judged.get(cluster.name), moment
+        return was == moment
 
     def since_ns(self, block: LoggedBlock) -> int | None:
         """When a cell first reached the block's end; None: none does."""
@@ -48,6 +58,8 @@ def wrong_lags(cluster: Cluster, ledger: Ledger, told: ToldOffsets, now_ns: int)
     node = cluster.leader()
     lead = None if node is None or node.process.suspended else node.part.leadership
     if node is None or lead is None or not lead.reign.is_valid() or lead.cycle.health.known_ns is None:
+        return
+    if told.is_judged(cluster, node.process, now_ns):
         return
     for file, target, first, age_s in shown_ages(lead):
         block = first_missing(ledger, cluster, file, target, first)
