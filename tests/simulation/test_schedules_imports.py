@@ -24,6 +24,9 @@ FAR = (b"a", b"h", b"k", b"x")
 """Rows of both tablets of south, which takes them as records, for it hands them on."""
 
 LENGTH = 60
+REST_S = 110.0
+"""Twice the simulated time in which a schedule with imports comes to rest."""
+
 BOTH = (PLAIN, *GOLD.families)
 
 
@@ -42,7 +45,7 @@ def both_ways(world: World) -> None:
     before = world.put(trio.west, "t", b"a")
     made = [*imported(world, trio), *imported(world, trio, FAR)]
     trio.until_there([*before, *made, *world.put(trio.west, "t", b"a")])
-    trio.rest()
+    trio.rest(REST_S)
 
 
 def handed_on(world: World) -> None:
@@ -51,7 +54,7 @@ def handed_on(world: World) -> None:
     world.enable(trio.west, "t", trio.south)
     world.enable(trio.south, "t", trio.east)
     trio.until_there([*imported(world, trio), *imported(world, trio, FAR)])
-    trio.rest()
+    trio.rest(REST_S)
 
 
 def crash_between(world: World) -> None:
@@ -63,7 +66,7 @@ def crash_between(world: World) -> None:
     trio.kill_east()
     trio.start_east()
     world.kernel.release(slow)
-    trio.rest()
+    trio.rest(REST_S)
 
 
 def files_behind_records(world: World) -> None:
@@ -74,7 +77,7 @@ def files_behind_records(world: World) -> None:
     made = imported(world, trio)
     world.enable(trio.west, "t", trio.east)
     trio.until_there([*made, *world.put(trio.west, "t", b"a"), *imported(world, trio)])
-    trio.rest()
+    trio.rest(REST_S)
 
 
 SCHEDULES: dict[str, tuple[Callable[[World], None], dict[str, str]]] = {  # a schedule; its switches and laws

@@ -14,6 +14,9 @@ from tests.support.simulation.laws import judge_at_rest
 from tests.support.simulation.users import GOLD, Write
 from tests.support.simulation.world import World
 
+REST_S = 50.0
+"""Twice the simulated time in which a schedule of records comes to rest."""
+
 
 class Trio:
     """Three clusters, table t in each; nothing is replicated yet."""
@@ -92,10 +95,10 @@ class Trio:
         task = self.world.client(self.east, "flush", lambda pool: pool.tserver(address, 3_000).flush_tablet(extent))
         self.world.until(lambda: task.done, "a flush")
 
-    def rest(self) -> None:
+    def rest(self, limit_s: float = REST_S) -> None:
         """Everything comes to rest, and all laws hold. Raises LawBrokenError with every law that does not hold."""
         try:
-            self.world.rest(120.0)
+            self.world.rest(limit_s)
         except StuckError:
             judge_at_rest(self.world)
             raise
