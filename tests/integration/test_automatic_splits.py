@@ -94,6 +94,7 @@ def test_a_tablet_of_one_large_row_shows_that_it_is_not_split(west: Cluster) -> 
     tables.delete(name)
 
 
+@pytest.mark.long
 def test_tablets_split_by_themselves_under_load_while_the_master_dies(west: Cluster, east: Cluster) -> None:
     west.client.replication.define_cluster("east", east.quorum)
     east.client.tables.create(WORKLOAD.table, properties=SMALL_TABLETS)

@@ -70,6 +70,7 @@ def values(cluster: Cluster) -> dict[bytes, bytes]:
     return {cell.row: cell.value for cell in cluster.client.scan("t").cells()}
 
 
+@pytest.mark.long
 def test_a_table_moves_to_hosts_and_back_while_it_is_written_and_processes_are_killed(cluster: Cluster) -> None:
     client = cluster.client
     client.tables.create("t", splits=SPLITS)

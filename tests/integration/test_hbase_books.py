@@ -94,6 +94,7 @@ def run(command: list[str]) -> tuple[int, str]:
     return done.returncode, done.stdout + done.stderr
 
 
+@pytest.mark.long
 def test_a_mistyped_prefix_starts_nothing_and_makes_nothing(hbase: HBaseInstance, tmp_path: Path) -> None:
     west, east = hbase_url(hbase), hbase_url(hbase)
     settings = init_cluster(tmp_path / "west", "west", metadata_url=west)

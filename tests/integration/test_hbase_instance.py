@@ -77,6 +77,7 @@ def test_acknowledged_puts_and_their_ranks_survive_kill_9_and_restart(own_hbase:
     connection.close()
 
 
+@pytest.mark.long
 def test_a_local_hbase_does_not_outlive_its_owner(tmp_path: Path) -> None:
     if (reason := why_not_runnable()) is not None:
         pytest.skip(f"NO REAL HBASE (local): {reason}")

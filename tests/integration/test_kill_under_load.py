@@ -177,7 +177,7 @@ def without_masters(pair: Pair, seconds: float, *, kill_replay: bool = False) ->
 
 
 def test_while_no_master_lives_rows_arrive_once_and_in_order(pair: Pair) -> None:
-    without_masters(pair, 20.0)
+    without_masters(pair, 12.0)
 
 
 @pytest.mark.long

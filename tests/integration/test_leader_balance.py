@@ -49,6 +49,7 @@ def leads(cluster: Cluster) -> Counter[str]:
     )
 
 
+@pytest.mark.long
 def test_a_host_that_was_away_leads_its_share_again(cluster: Cluster) -> None:
     client = cluster.client
     client.tables.create("t", splits=SPLITS, properties={"table.replicas": "3"})

@@ -228,6 +228,7 @@ def test_an_operation_that_outlives_its_master_is_finished_by_the_next(west: Clu
     wait_until(lambda: not under_way(), "the operation ended")
 
 
+@pytest.mark.long
 def test_nothing_acknowledged_is_lost_when_tservers_and_masters_are_killed_and_all_of_it_arrives(
     tmp_path: Path, west: Cluster, stack: ExitStack
 ) -> None:

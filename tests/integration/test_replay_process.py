@@ -305,6 +305,7 @@ def pids_connected_to(process: ReplayProcess, address: str) -> list[int]:
     ]
 
 
+@pytest.mark.long
 def test_a_real_cluster_takes_each_record_once_though_a_tserver_dies_and_everything_is_sent_again(
     process: ReplayProcess, tmp_path: Path, logs: Path
 ) -> None:

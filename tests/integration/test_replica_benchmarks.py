@@ -10,6 +10,7 @@ from tests.benchmarks.figure import met
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
 
 
+@pytest.mark.long
 def test_a_joiner_gets_the_files_of_the_newest_list_once() -> None:
     content, rate, ingest = replica_joins.measure(32 << 20, batches=5)
     assert (content["ratio"], met(content)) == (1.0, True)

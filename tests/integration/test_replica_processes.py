@@ -141,6 +141,7 @@ class Round:
         assert not missing, f"{len(missing)} acknowledged rows are missing, the first is {missing[0]!r}"
 
 
+@pytest.mark.long
 def test_leaders_are_killed_and_disks_are_lost_and_nothing_acknowledged_is_missing(machines: Machines) -> None:
     rng = random.Random(1)
     each = Round(machines, Writer(machines), rng)

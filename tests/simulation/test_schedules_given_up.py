@@ -146,6 +146,7 @@ BROKEN: list[tuple[Callable[[World], None], str, str]] = [
 ]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("play", "switch", "said"), BROKEN, ids=lambda part: getattr(part, "__name__", part))
 def test_red(play: Callable[[World], None], switch: str, said: str, tmp_path: Path) -> None:
     with (

@@ -95,6 +95,7 @@ def test_a_schedule_is_green_with_its_rule(name: str, tmp_path: Path) -> None:
         SCHEDULES[name][0](world)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("name", "switch", "law"), RED)
 def test_a_schedule_is_red_without_its_rule(name: str, switch: str, law: str, tmp_path: Path) -> None:
     broken = pytest.raises(LawBrokenError, match=law)
@@ -124,6 +125,7 @@ def test_no_schedule_with_imports_breaks_a_law(seeds: Sequence[int], tmp_path: P
     search(tmp_path, seeds)
 
 
+@pytest.mark.long
 def test_random_schedules_with_imports_find_a_broken_rule(tmp_path: Path) -> None:
     with fault("files-say-nothing-to-other-paths"), pytest.raises((LawBrokenError, StuckError), match="twice"):
         search(tmp_path, FINDING)

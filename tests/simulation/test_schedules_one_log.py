@@ -154,6 +154,7 @@ def test_a_schedule_is_green_with_its_rule(name: str, tmp_path: Path) -> None:
         SCHEDULES[name][0](world)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("name", "switch", "law"), RED)
 def test_a_schedule_is_red_without_its_rule(name: str, switch: str, law: str, tmp_path: Path) -> None:
     broken = pytest.raises((LawBrokenError, StuckError), match=law)

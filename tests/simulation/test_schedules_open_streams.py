@@ -227,6 +227,7 @@ def test_a_schedule_is_green_with_its_rule(name: str, tmp_path: Path) -> None:
         SCHEDULES[name][0](world)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("name", "switch"), RED)
 def test_a_schedule_is_red_without_its_rule(name: str, switch: str, tmp_path: Path) -> None:
     schedule, error, law, _ = SCHEDULES[name]

@@ -230,6 +230,7 @@ def test_26_a_record_that_comes_by_several_paths_is_applied_once(name: str, tmp_
         SCHEDULES[name][0](world)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("name", "switch", "law"), RED)
 def test_26_red_without_its_rule(name: str, switch: str, law: str, tmp_path: Path) -> None:
     broken = pytest.raises(LawBrokenError, match=law)
@@ -264,6 +265,7 @@ def test_no_schedule_of_three_clusters_breaks_a_law(seeds: Sequence[int], tmp_pa
 FOUND = ("crash-forgets-the-paths", "paths-are-not-compared")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("switch", FOUND)
 def test_random_schedules_of_three_clusters_find_a_broken_rule(switch: str, tmp_path: Path) -> None:
     with fault(switch), pytest.raises((LawBrokenError, StuckError), match="twice"):

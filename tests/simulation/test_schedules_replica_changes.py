@@ -321,6 +321,7 @@ RED: Sequence[tuple[str, Callable[[World], None], str]] = (
 """Switches, the schedules that show them, and the laws that break."""
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("switch", "schedule", "law"), RED, ids=[switch for switch, _, _ in RED])
 def test_a_schedule_is_red_without_its_rule(
     tmp_path: Path, switch: str, schedule: Callable[[World], None], law: str

@@ -181,6 +181,7 @@ EDGES: tuple[tuple[Target, Any], ...] = (
     (Binding(tserver_process, entrance_of), lambda _settings: Entrance()),
     (Binding(wal_opener, WalWriter), SimWalWriter),
     (Binding(assembly, commit_limits), write_ahead),
+    (Binding(assembly, random), primitives.SimRandomModule),
     (Binding(tserver_process, random), primitives.SimRandomModule),
     (Binding(tserver_process, "LEASE_CHECK_MS"), 1_000),
     (Binding(assembly, "SEALED_LOG_AGE_MS"), 1_000),
