@@ -278,6 +278,8 @@ class World(Users):
             self._return_hosts(cluster)
             if not cluster.alive(cluster.masters):
                 cluster.start_master()
+            if not cluster.valid(cluster.replays):  # its first answer was lost, and it ended
+                cluster.start_replay()
         if any(cluster.is_busy() or cluster.table.way.under_way for cluster in self.clusters.values()):
             return False
         unnamed = any(cluster.replicas.unnamed_files() for cluster in self.clusters.values())
