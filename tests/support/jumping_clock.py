@@ -27,9 +27,16 @@ class TestClock(SystemClock):
         self._ahead_ns += int(ms * 1_000_000)
 
 
-class StandingClock(TestClock):
-    """Its boot clock stands still between the jumps of a test."""
+class StandingClock(SystemClock):
+    """Its boot clock stands still until a test moves it."""
+
+    def __init__(self, now_ns: int = 0) -> None:
+        self.now_ns = now_ns
 
     def boot_ns(self) -> int:
         """See the protocol."""
-        return self._ahead_ns
+        return self.now_ns
+
+    def jump(self, ms: float) -> None:
+        """Let time pass."""
+        self.now_ns += int(ms * 1_000_000)

@@ -2,27 +2,18 @@
 
 from __future__ import annotations
 
-from bookkeeper.clock import SystemClock
 from bookkeeper.errors import UnavailableError
 from bookkeeper.master.books.books_watch import BooksWatch, Silence
+from tests.support.jumping_clock import StandingClock
 
 S = 1_000_000_000
-
-
-class HandClock(SystemClock):
-    """A clock that the test sets."""
-
-    now_ns = 5 * S
-
-    def boot_ns(self) -> int:
-        return self.now_ns
 
 
 class Store:
     """A store whose probe takes a time, and fails while it has a reason to."""
 
     def __init__(self) -> None:
-        self.clock = HandClock()
+        self.clock = StandingClock(5 * S)
         self.watch = BooksWatch(self.probe, self.clock)
         self.reason = ""
         self.takes_ns = 0

@@ -4,20 +4,10 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from bookkeeper.clock import SystemClock
 from bookkeeper.coordination.coordination_protocol import SessionInfo
 from bookkeeper.master.calls.process_watch import ProcessWatch
 from bookkeeper.model import HostIdentity
-
-
-class HandClock(SystemClock):
-    """A clock that the test sets."""
-
-    def __init__(self) -> None:
-        self.now_ns = 0
-
-    def boot_ns(self) -> int:
-        return self.now_ns
+from tests.support.jumping_clock import StandingClock
 
 
 class Cluster:
@@ -25,7 +15,7 @@ class Cluster:
 
     def __init__(self) -> None:
         self.found: dict[str, list[SessionInfo]] = {"tserver": [], "replay": []}
-        self.clock = HandClock()
+        self.clock = StandingClock()
         self.watch = ProcessWatch(lambda *kinds: [info for kind in kinds for info in self.found[kind]], self.clock)
 
     def start(self, kind: str, number: int, host: HostIdentity | None = None) -> None:

@@ -10,7 +10,6 @@ import click
 import pytest
 from msgspec.structs import replace
 
-from bookkeeper.clock import SystemClock
 from bookkeeper.errors import NO_JAVA, OLDER_SIDE, IncompatibleError, NoTServerError
 from bookkeeper.master.queries import causes
 from bookkeeper.master.queries.cause_texts import PATIENCE_S, WORDS, Names, explain, needs_person
@@ -22,6 +21,7 @@ from bookkeeper.rpc.trust.admission import check_caller_version
 from bookkeeper.rpc.trust.handshake import check_version
 from shell.commands import COMMANDS, commands
 from shell.main import bookkeeper
+from tests.support.jumping_clock import StandingClock
 
 S = 1_000_000_000
 TARGET = Target(TargetKey("east", "r1", "1", 1), ("geo", "info"), "id-east", "towns")
@@ -36,15 +36,6 @@ NAMES = Names(
     "wal/s1/000001.wal",
     [("cities", TARGET)],
 )
-
-
-class HandClock(SystemClock):
-    """A clock that the test sets."""
-
-    now_ns = 0
-
-    def boot_ns(self) -> int:
-        return self.now_ns
 
 
 def parsed(words: Sequence[str]) -> None:
@@ -166,7 +157,7 @@ def test_where_java_is_missing_it_is_installed_and_the_supervisor_goes_on() -> N
 
 
 def test_a_jvm_that_hangs_is_ended_and_the_supervisor_starts_another(tmp_path: Path) -> None:
-    clock = HandClock()
+    clock = StandingClock()
     signs = SignsOfLife(tmp_path, 471, lambda: None, clock)
     said = ""
     while not said:

@@ -8,7 +8,6 @@ from collections.abc import Mapping, MutableMapping
 import pytest
 from msgspec.structs import replace
 
-from bookkeeper.clock import SystemClock
 from bookkeeper.errors import AT_PEER, LogAwayError, PermanentError, UnavailableError
 from bookkeeper.model import Barrier, TargetKey
 from bookkeeper.replay.ranges import RangeError
@@ -17,6 +16,7 @@ from bookkeeper.tserver.shipping.open_streams import SWEEP_MS, Destination, Open
 from bookkeeper.tserver.shipping.own_log import OwnLog, OwnLogs
 from bookkeeper.tserver.shipping.worker_plan import LanePlan, Outcome, Queued, StreamProgress, stream_of
 from tests.support.faults import fault
+from tests.support.jumping_clock import StandingClock
 
 EAST, GONE = TargetKey("east", "r1", "1", 1), TargetKey("east", "r1", "1", 0)
 WEST, OTHER_TABLE = TargetKey("west", "r1", "1", 1), TargetKey("east", "r2", "2", 1)
@@ -29,21 +29,11 @@ def item(file: str = LOG, last: int = 1, target: TargetKey = EAST, run_id: str =
     return WorkItem("tx", file, target, 1, last, "east:1", "i-east", 1, run_id=run_id)
 
 
-class StillClock(SystemClock):
-    """Time passes when a test says so."""
-
-    now_ns = 0
-
-    def boot_ns(self) -> int:
-        """See the protocol."""
-        return self.now_ns
-
-
 class Scene:
     """A session with a log of nine records, of which a peer has one."""
 
     def __init__(self, places: Mapping[TargetKey, Destination] | None = None) -> None:
-        self.logs, self.plan, self.clock = OwnLogs("s0"), LanePlan(10), StillClock()
+        self.logs, self.plan, self.clock = OwnLogs("s0"), LanePlan(10), StandingClock()
         self.places: MutableMapping[TargetKey, Destination] = {EAST: PLACE} if places is None else dict(places)
         self.streams = OpenStreams("east", self.logs, lambda: self.places, self.clock)
         self.write(LOG, 9)
