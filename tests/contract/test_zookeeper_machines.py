@@ -77,7 +77,10 @@ class Topology:
             return int(self.process.ask("expires", self.session)) > seen + 3 * RENEW_MS * 1_000_000
 
         wait_until(lambda: is_renewed() or not self.process.ask("valid", self.session), "renewals, or the lease's end")
-        return bool(self.process.ask("valid", self.session)) and self.process.ask("write", "/go/", 1) == [1]
+        if not self.process.ask("valid", self.session):
+            return False
+        assert self.process.ask("write", "/go/", 1) == [1]
+        return True
 
     def must_go_on(self) -> None:
         """The session is renewed again and again, and the process writes."""

@@ -59,7 +59,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def raw_html(page: nodes.document) -> str:
-    """What a page hands on as it is."""
+    """The HTML in a page that Sphinx does not change."""
     return "\n".join(node.astext() for node in page.findall(nodes.raw))
 
 

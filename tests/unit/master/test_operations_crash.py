@@ -92,21 +92,13 @@ def test_the_next_master_finishes_an_interrupted_operation(
     check_cuts(name, itertools.count(), behind, tmp_path, peer, outcomes)
 
 
+@pytest.mark.parametrize("every", [EVERY, pytest.param(1, marks=pytest.mark.long)], ids=["some", "all"])
 @pytest.mark.parametrize("behind", [False, True], ids=["before it", "behind it"])
 @pytest.mark.parametrize("name", COMMANDS)
 def test_the_next_master_finishes_an_interrupted_command(
-    name: str, behind: bool, tmp_path: Path, peer: LocalMaster, outcomes: Outcomes
+    name: str, behind: bool, every: int, tmp_path: Path, peer: LocalMaster, outcomes: Outcomes
 ) -> None:
-    check_cuts(name, itertools.count(1 if behind else 0, EVERY), behind, tmp_path, peer, outcomes)
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("behind", [False, True], ids=["before it", "behind it"])
-@pytest.mark.parametrize("name", COMMANDS)
-def test_the_next_master_finishes_a_command_interrupted_anywhere(
-    name: str, behind: bool, tmp_path: Path, peer: LocalMaster, outcomes: Outcomes
-) -> None:
-    check_cuts(name, itertools.count(), behind, tmp_path, peer, outcomes)
+    check_cuts(name, itertools.count(behind % every, every), behind, tmp_path, peer, outcomes)
 
 
 def test_a_split_waits_until_enough_voters_have_linked_the_files(tmp_path: Path, peer: LocalMaster) -> None:
