@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
 import pytest
 
 from bookkeeper.errors import BookkeeperError, ExistsError, IncompatibleError, NotFoundError, RefusedError
 from bookkeeper.metadata import keys, values
-from bookkeeper.metadata.metadata_table import CellKey, Column, MetadataTable, RowPut
+from bookkeeper.metadata.hbase import hbase_pool, hbase_store
+from bookkeeper.metadata.metadata_table import CellKey, Column, MetadataTable, Row, RowPut
 from bookkeeper.metadata.opening import make_metadata, open_metadata
 from bookkeeper.metadata.owner import FORMAT_VERSION, owner_of, read_owner_row, round_of
+from bookkeeper.metadata.sqlite import sqlite_store
 from tests.support.faults import fault
 from tests.support.metadata_stores import Store
 from tests.support.must_raise import must_raise
@@ -93,6 +99,40 @@ def test_books_of_an_older_round_than_is_known_are_refused(store: Store) -> None
         pytest.raises(AssertionError, match="books are opened that must be refused"),
     ):
         check_older(store)
+
+
+def test_a_round_that_begins_during_a_check_makes_no_older_copy(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A connection reads the owner row; before it compares, another one sees the next round."""
+    make_metadata(store.url, ME)
+    begin(opened(store), 1)
+    table = opened(store, least_round=1)
+    checks = 0
+
+    def meanwhile() -> None:
+        begin(table, 2)
+        table.get(b"1<")
+
+    def reader(read: Callable[..., Row | None]) -> Callable[..., Row | None]:
+        def slow_read(*args: Any) -> Row | None:
+            nonlocal checks
+            row, checks = read(*args), checks + 1
+            if checks == 1:
+                in_another_thread(meanwhile)
+            return row
+
+        return slow_read
+
+    monkeypatch.setattr(hbase_pool, "CHECK_VALID_MS", 0)
+    for module in (hbase_store, sqlite_store):
+        monkeypatch.setattr(module, "read_owner", reader(module.read_owner))
+    table.get(b"1<")
+    assert checks > 1, "the connection of each thread was checked"
+
+
+def in_another_thread(call: Callable[[], object]) -> None:
+    """Return when it is done; raises what it raises."""
+    with ThreadPoolExecutor(1) as executor:
+        executor.submit(call).result()
 
 
 def test_a_late_round_changes_nothing(store: Store) -> None:

@@ -80,10 +80,11 @@ class HBaseMetadataTable:
 
     def _check_owner(self, client: Any) -> None:
         """Check that a connection leads to the books of this instance, and not to an older copy of them."""
+        known = self._round  # before the read: another thread may see a later round than this one reads
         try:
             row = read_owner(client, self._address)
             check_owner(str(self._address), row, self._instance_id)
-            check_round(str(self._address), round_of(row), self._round)
+            check_round(str(self._address), round_of(row), known)
         except PermanentError as error:
             if self._is_open:
                 raise lost(error) from error

@@ -346,12 +346,13 @@ class SqliteMetadataTable:
     def _check_owner(self, connection: sqlite3.Connection) -> None:
         """Check that a connection leads to the books of this instance, and not to an older copy of them."""
         table = f"the {KIND.title} {self._path}"
+        known = self._round  # before the read: another thread may see a later round than this one reads
         try:
             if is_new(connection, self._path, KIND):
                 raise NotFoundError(missing_text(self._path))
             row = read_owner(self._path, connection)
             check_owner(table, row, self._instance_id)
-            check_round(table, round_of(row), self._round)
+            check_round(table, round_of(row), known)
         except PermanentError as error:
             if self._is_open and not isinstance(error, CorruptionError):
                 raise lost(error) from error
