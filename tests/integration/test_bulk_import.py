@@ -77,6 +77,7 @@ def test_an_import_is_there_once_though_processes_are_killed(west: Cluster, tmp_
     assert usage.records == len(expected)
 
 
+@pytest.mark.long
 def test_writers_go_on_while_their_table_takes_imports(west: Cluster, tmp_path: Path) -> None:
     client = west.client
     client.tables.create("shared", [b"r005000"])

@@ -115,6 +115,7 @@ def unknown_after_new_master_s(writes: Writes) -> float:
     raise AssertionError("the lag stays unknown")
 
 
+@pytest.mark.long
 def test_the_shown_lag_is_true_under_steady_writes_and_after_a_new_master(west: Cluster, east: Cluster) -> None:
     with lent(west), lent(east), steady_writes(west, east) as writes:
         assert max(differences(writes, STEADY_S)) <= EXACT_S

@@ -249,6 +249,7 @@ def test_nothing_acknowledged_is_lost_when_tservers_and_masters_are_killed_and_a
     assert east.rows(target) == written
 
 
+@pytest.mark.long
 def test_files_go_when_everything_has_arrived_and_the_peer_forgets_their_streams(
     tmp_path: Path, west: Cluster, stack: ExitStack
 ) -> None:

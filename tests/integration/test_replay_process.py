@@ -333,6 +333,7 @@ def test_a_real_cluster_takes_each_record_once_though_a_tserver_dies_and_everyth
         assert values == rows(1, 400)
 
 
+@pytest.mark.long
 def test_told_to_stop_with_a_task_under_way_it_says_nothing_and_leaves_no_orphan(
     tmp_path: Path, east: ThriftPeer
 ) -> None:

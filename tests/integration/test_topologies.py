@@ -261,6 +261,7 @@ def ways(clusters: Map, cluster: str) -> list[str]:
     return sorted({"nothing" if "none of it" in result.way else result.way.partition(":")[0] for result in found})
 
 
+@pytest.mark.long
 def test_round_a_circle_an_import_goes_by_segment_transfer_and_not_back(clusters: Map) -> None:
     clusters.add("a", "b", "c", splits=[b"a020"], properties=KEPT)
     for source, peer in ("ab", "bc", "ca"):
@@ -274,6 +275,7 @@ def test_round_a_circle_an_import_goes_by_segment_transfer_and_not_back(clusters
     assert [ways(clusters, name) for name in "abc"] == [[BY_SEGMENTS], [BY_SEGMENTS], ["nothing"]]
 
 
+@pytest.mark.long
 def test_two_masters_give_each_other_their_imports_by_segment_transfer(clusters: Map) -> None:
     clusters.add("a", "b", properties=KEPT)
     clusters.join("a", "b")
@@ -284,6 +286,7 @@ def test_two_masters_give_each_other_their_imports_by_segment_transfer(clusters:
     assert [ways(clusters, name) for name in "ab"] == [["nothing", BY_SEGMENTS]] * 2
 
 
+@pytest.mark.long
 def test_at_the_end_of_a_chain_tablets_with_other_splits_share_transferred_segments(clusters: Map) -> None:
     clusters.add("a", "b", properties=KEPT)
     clusters.add("c", splits=[b"a010", b"a030"], properties=KEPT)
@@ -295,6 +298,7 @@ def test_at_the_end_of_a_chain_tablets_with_other_splits_share_transferred_segme
     assert [ways(clusters, name) for name in "ab"] == [[BY_SEGMENTS]] * 2
 
 
+@pytest.mark.long
 def test_between_them_tablets_that_share_a_file_get_records(clusters: Map) -> None:
     clusters.add("a", "c", properties=KEPT)
     clusters.add("b", splits=[b"a010"], properties=KEPT)
@@ -317,6 +321,7 @@ def test_r22_an_import_by_segments_on_one_path_and_by_records_on_another_is_ther
     assert versions(clusters["c"]) == rows
 
 
+@pytest.mark.long
 def test_r22_a_group_may_go_straight_and_another_by_way_of_a_third(clusters: Map) -> None:
     groups = [LocalityGroup("geo", (b"f",)), LocalityGroup("label", (b"name",))]
     for name in "abc":

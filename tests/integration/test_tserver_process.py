@@ -235,6 +235,7 @@ def _send(
     return acked
 
 
+@pytest.mark.long
 def test_r18_r19_two_receivers_and_senders_that_repeat_and_reorder_leave_everything_once(west: Ground) -> None:
     extents = west.create_table("1", [b"h", b"p"])
     one, two = west.process(), west.process()

@@ -59,6 +59,7 @@ def test_a_directory_of_logs_is_a_dataframe_of_all_their_records(spark: SparkSes
     )
 
 
+@pytest.mark.long
 def test_a_query_leaves_no_trace_in_the_next_one_of_the_same_frame(spark: SparkSession, logs: Path) -> None:
     spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
     try:
@@ -113,6 +114,7 @@ def test_what_can_not_be_read_is_said_before_a_task_runs(spark: SparkSession, tm
         load(spark, tmp_path, offset=3).count()
 
 
+@pytest.mark.long
 def test_sql_sees_logs_as_a_table(spark: SparkSession, logs: Path) -> None:
     load(spark, logs).createOrReplaceTempView("log")
     rows = spark.sql("SELECT table_id, count(*) n, min(offset) low, max(offset) high FROM log GROUP BY 1 ORDER BY 1")

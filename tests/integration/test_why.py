@@ -116,6 +116,7 @@ def test_nothing_waits_and_a_table_without_a_peer_is_not_replicated(peer: Operat
     assert "nothing of why-done is replicated" in said.out
 
 
+@pytest.mark.long
 def test_books_that_another_process_keeps_locked(peer: OperatedPeer, west: Cluster) -> None:
     replicated(peer, "why-books")
     with locked_by_another(west.directory / "metadata.db", "BEGIN EXCLUSIVE") as holder:
@@ -293,6 +294,7 @@ def test_a_peer_that_is_busy_and_is_not_any_more(peer: OperatedPeer, west: Clust
         assert rows(peer, table) == {b"first", b"second"}
 
 
+@pytest.mark.long
 def test_a_directory_peer_whose_identity_is_damaged(west: Cluster, tmp_path: Path) -> None:
     lake, quorum = DirectoryPeer(tmp_path / "lake"), f"parquet://{tmp_path / 'lake'}"
     west.client.tables.create("why-lake")
@@ -317,6 +319,7 @@ def test_a_directory_peer_whose_identity_is_damaged(west: Cluster, tmp_path: Pat
         west.client.replication.delete_cluster("lake", quorum)
 
 
+@pytest.mark.long
 def test_a_peer_whose_master_answers_and_that_has_no_tablet_server(peer: OperatedPeer, west: Cluster) -> None:
     replicated(peer, "why-master")
     peer.north.tserver.stop()
