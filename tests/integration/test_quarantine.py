@@ -127,14 +127,17 @@ def test_a_held_range_is_as_old_as_before(manual: Pair) -> None:
     west, east = manual
     began_ns = time.monotonic_ns()
     write_poison(west)
+    written_ns = time.monotonic_ns()
     blocking = listed(west, "blocking")
-    wait_until(lambda: time.monotonic_ns() - began_ns > 3_000_000_000, "some age")
+    wait_until(lambda: time.monotonic_ns() - written_ns > 3_000_000_000, "some age")
+    age_s = (time.monotonic_ns() - written_ns) / 1e9
     west.client.replication.hold_range(blocking.range_id)
     arrived(east, {b"a": b"1", b"c": b"3"})
     (held,) = [one for one in west.client.replication.status("t") if one.phase == "quarantined"]
     true_s = (time.monotonic_ns() - began_ns) / 1e9
     assert held.lag_seconds is not None
-    assert true_s - 2.0 < held.lag_seconds <= true_s, "its records did not become younger"
+    # A record counts from when its tserver has told of it, so a part of the age may be missing.
+    assert age_s / 2 <= held.lag_seconds <= true_s, "its records did not become younger"
 
 
 def test_a_quarantined_range_keeps_its_file_until_it_is_skipped(manual: Pair) -> None:
