@@ -41,9 +41,11 @@ class ToldOffsets:
             self._puts += 1
             self._told.setdefault((log, table_id), []).append((rank, now_ns))
 
-    def is_judged(self, cluster: Cluster, leader: Process, now_ns: int) -> bool:
-        """Whether the leader has shown the same before: neither it, nor the time, nor the books went on since."""
-        moment = leader, leader.steps, now_ns, self._puts
+    def is_judged(self, cluster: Cluster, leader: Process) -> bool:
+        """Whether the leader was judged before, and neither it nor the books went on since. Time alone makes what it
+        shows older by as much as the truth.
+        """
+        moment = leader, leader.steps, self._puts
         was, self._judged[cluster.name] = self._judged.get(cluster.name), moment
         return was == moment
 
@@ -59,7 +61,7 @@ def wrong_lags(cluster: Cluster, ledger: Ledger, told: ToldOffsets, now_ns: int)
     lead = None if node is None or node.process.suspended else node.part.leadership
     if node is None or lead is None or not lead.reign.is_valid() or lead.cycle.health.known_ns is None:
         return
-    if told.is_judged(cluster, node.process, now_ns):
+    if told.is_judged(cluster, node.process):
         return
     for file, target, first, age_s in shown_ages(lead):
         block = first_missing(ledger, cluster, file, target, first)
