@@ -2,23 +2,38 @@
 
 Each process has a locked file beside its session, with the lease that it counts on. So the host's supervisor ends an
 overdue process, and finds one that is gone, without the store. A file has the session's id, the pid and the inode of
-its directory in its name: in a copied directory it stands for no session. A file is there before its session is, and
-goes after it, so that no session of a process that is gone waits for the end of its lease. Rule: R15.
+its directory in its name: in a copied directory it stands for no session. It has the token of the process, without
+which the store ends no session, because anybody may write the name of any session. A file is there before its session
+is, and goes after it, so that no session of a process that is gone waits for the end of its lease. Rule: R15.
 """
 
 from __future__ import annotations
 
 import os
+import secrets
+from functools import cache
 from pathlib import Path
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from bookkeeper.clock import Clock
-from bookkeeper.coordination.lease import LeaseState
+from bookkeeper.coordination.lease import TOKEN_BYTES, TOKEN_VARIABLE, LeaseState, is_token
 from bookkeeper.coordination.lease_file import LeaseFile, SessionProcess, read_boot_id, read_lease, read_record
 from bookkeeper.errors import unavailable
 
 _UNFINISHED = "."
+
+
+def new_token() -> str:
+    """A token for a process."""
+    return secrets.token_hex(TOKEN_BYTES)
+
+
+@cache
+def own_token() -> str:
+    """The token of this process: that of its supervisor, or its own. No program that it starts afterwards gets it."""
+    given = os.environ.pop(TOKEN_VARIABLE, "")
+    return given if is_token(given) else new_token()
 
 
 class OwnLease(Struct):
@@ -34,11 +49,12 @@ class OwnLease(Struct):
 
 
 class HostLeases(Struct):
-    """The lease files in ``directory``. Several processes of the host use it."""
+    """The lease files in ``directory``. Several processes of the host use it; ``token`` is that of this one."""
 
     directory: Path
     lease_ms: int
     clock: Clock
+    token: str = field(default_factory=own_token)
 
     def make(self, session_id: str, before_ns: int) -> OwnLease:
         """The lease of a session that this process is about to open. Raises UnavailableError."""
@@ -46,7 +62,7 @@ class HostLeases(Struct):
             self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
             path = self.directory / f"{session_id}.{os.getpid()}.{self.directory.stat().st_ino}"
             unfinished = path.with_name(_UNFINISHED + path.name)
-            file = LeaseFile(unfinished, read_boot_id(), self.lease_ms)
+            file = LeaseFile(unfinished, read_boot_id(), self.lease_ms, self.token)
             file.write(before_ns)
             file.rename(path)
         except OSError as error:
@@ -69,14 +85,15 @@ class HostLeases(Struct):
         """The files that no process holds. Raises UnavailableError."""
         return [path for path, state in self._read() if not state.is_locked]
 
-    def session_of(self, abandoned: Path) -> str:
-        """The session of a process that is gone, by its file; "" when that was copied here, or is of another boot: the
-        process may live on another machine then.
+    def session_of(self, abandoned: Path) -> tuple[str, str] | None:
+        """The session of a process that is gone and the token of that process, by its file; None when the file was
+        copied here, or is of another boot: the process may live on another machine then.
         """
         session_id, _, inode = abandoned.name.split(".")
         record = read_record(abandoned)
-        is_here = record is not None and record.boot_id == read_boot_id()
-        return session_id if is_here and inode == str(self.directory.stat().st_ino) else ""
+        if record is None or record.boot_id != read_boot_id() or inode != str(self.directory.stat().st_ino):
+            return None
+        return session_id, record.token
 
     def clear(self) -> None:
         """Remove files that were never finished; no process of the host may run. Raises UnavailableError."""

@@ -1,10 +1,13 @@
 """The lease record, and the decision whether its process counts as alive; without IO.
 
-The record has the boot id, because times of two boots can't be compared. Rule: R15.
+The record has the boot id, because times of two boots can't be compared. With a store of several machines it also has
+the token of the process, which the supervisor that finds the process gone needs to end its session. Rule: R15.
 """
 
 from __future__ import annotations
 
+import hashlib
+import re
 import zlib
 
 from msgspec import Struct
@@ -12,27 +15,46 @@ from msgspec import Struct
 from bookkeeper.errors import CorruptionError
 
 RECORD_BYTES = 68
+TOKEN_BYTES = 16
+RECORD_BYTES_MAX = RECORD_BYTES + 2 * TOKEN_BYTES
+"""With a token."""
+
+TOKEN_VARIABLE = "BOOKKEEPER_SESSION_TOKEN"
+"""The variable in which a process that the supervisor starts gets its token. The process removes it."""
+
+_RECORD = re.compile(rb"([ -~]{36}) ([0-9]{20}) ((?:[0-9a-f]{%d})?)([0-9a-f]{8}) \n" % (2 * TOKEN_BYTES))
+_TAIL_BYTES = 10
+
+
+def is_token(text: str) -> bool:
+    """Whether it is a token: the digits of :data:`TOKEN_BYTES` random bytes."""
+    return re.fullmatch(f"[0-9a-f]{{{2 * TOKEN_BYTES}}}", text) is not None
+
+
+def digest_of(token: str) -> str:
+    """What may be known of a token: nobody can tell the token from it."""
+    return hashlib.sha256(token.encode()).hexdigest()
 
 
 class LeaseRecord(Struct, frozen=True):
-    """Valid on the boot ``boot_id`` until ``expires_ns`` (boot clock, nanoseconds)."""
+    """Valid on the boot ``boot_id`` until ``expires_ns`` (boot clock, nanoseconds). ``token``: "" = none."""
 
     boot_id: str
     expires_ns: int
+    token: str = ""
 
     def encode(self) -> bytes:
-        """Text of :data:`RECORD_BYTES` bytes with a checksum, which detects a torn read."""
-        body = f"{self.boot_id:<36} {self.expires_ns:020d} ".encode()
+        """Text with a checksum, which detects a torn read: :data:`RECORD_BYTES` bytes, and those of the token."""
+        body = f"{self.boot_id:<36} {self.expires_ns:020d} {self.token}".encode()
         return body + f"{zlib.crc32(body):08x} \n".encode()
 
     @classmethod
     def decode(cls, raw: bytes) -> LeaseRecord:
         """Parse :meth:`encode`; raises CorruptionError on anything else."""
-        body, tail = raw[:58], raw[58:]
-        if len(raw) != RECORD_BYTES or tail != f"{zlib.crc32(body):08x} \n".encode():
+        found = _RECORD.fullmatch(raw)
+        if found is None or int(found[4], 16) != zlib.crc32(raw[:-_TAIL_BYTES]):
             raise CorruptionError("a session's lease record does not parse")
-        boot_id, expires = body.decode().split()
-        return cls(boot_id, int(expires))
+        return cls(found[1].decode().rstrip(), int(found[2]), found[3].decode())
 
 
 NO_RECORD = LeaseRecord("", 0)

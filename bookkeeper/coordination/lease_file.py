@@ -14,7 +14,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from bookkeeper.coordination.lease import NO_RECORD, RECORD_BYTES, LeaseRecord, LeaseState
+from bookkeeper.coordination.lease import NO_RECORD, RECORD_BYTES_MAX, LeaseRecord, LeaseState
 from bookkeeper.errors import CorruptionError, unavailable
 
 LOG = logging.getLogger(__name__)
@@ -59,7 +59,7 @@ def _read_record(descriptor: int) -> LeaseRecord | None:
     """The lease record, or None when no read parses. A checksum fails when a renewal writes during the read."""
     for _ in range(_READS_MAX):
         try:
-            return LeaseRecord.decode(os.pread(descriptor, RECORD_BYTES + 1, 0))
+            return LeaseRecord.decode(os.pread(descriptor, RECORD_BYTES_MAX + 1, 0))
         except CorruptionError:
             continue
     return None
@@ -93,11 +93,12 @@ def read_boot_id() -> str:
 class LeaseFile:
     """The file of a session of this process, which has its lock until :meth:`close`. Used by one thread at a time."""
 
-    def __init__(self, path: Path, boot_id: str, lease_ms: int) -> None:
-        """Make the file, and lock it. Raises OSError."""
+    def __init__(self, path: Path, boot_id: str, lease_ms: int, token: str = "") -> None:
+        """Make the file, and lock it; ``token`` is in each record. Raises OSError."""
         self._path = path
         self._boot_id = boot_id
         self._lease_ns = lease_ms * 1_000_000
+        self._token = token
         self._record = b""
         """The content that this process wrote last."""
         self._descriptor: int | None = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
@@ -117,11 +118,11 @@ class LeaseFile:
         descriptor = self._descriptor
         if descriptor is None:
             return
-        record = LeaseRecord(self._boot_id, before_ns + self._lease_ns).encode()
+        record = LeaseRecord(self._boot_id, before_ns + self._lease_ns, self._token).encode()
         # R15: other processes read it, and could not tell when the lease of this live process ends.
-        if os.pread(descriptor, RECORD_BYTES + 1, 0) != self._record:
+        if os.pread(descriptor, RECORD_BYTES_MAX + 1, 0) != self._record:
             LOG.error("%s is damaged: its content is not that of the last renewal; this renewal repairs it", self._path)
-            os.ftruncate(descriptor, RECORD_BYTES)
+            os.ftruncate(descriptor, len(record))
         if os.pwrite(descriptor, record, 0) != len(record):
             raise OSError(f"short write to the lease file {self._path}")
         self._record = record

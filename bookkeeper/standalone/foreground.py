@@ -259,11 +259,13 @@ def _note_store(hosts: Sequence[Settings], report: Callable[[str], None], clock:
         coordination.close()
 
 
-def end_abandoned(leases: HostLeases, end_session: Callable[[str], None]) -> None:
-    """End the sessions of the host's processes that are gone, and remove their files. Raises UnavailableError."""
+def end_abandoned(leases: HostLeases, end_session: Callable[[str, str], None]) -> None:
+    """End the sessions of the host's processes that are gone, with the tokens in their files, and remove the files.
+    Raises UnavailableError.
+    """
     for path in leases.abandoned():
-        if session_id := leases.session_of(path):
-            end_session(session_id)
+        if (session := leases.session_of(path)) is not None:
+            end_session(*session)
         path.unlink(missing_ok=True)
 
 

@@ -1,12 +1,13 @@
 """Keeps the processes of a cluster's hosts on this machine running: a master, tservers, and the replay process.
 
 Each role has one process, which the supervisor restarts after its end, at once or with backoff, a log file, and a
-``run/<role>.json`` with the pid, both in the directory of its host. Processes are forked from one that has imported
-their modules (``forked_starts``), so that a restart costs no import. When the directory of a further host is lost, the
-supervisor ends the processes of that host and starts them again once the directory is back. When the supervisor is
-killed, its children die with it (parent-death signal), and the next supervisor starts them again. A lock on each
-directory refuses a second supervisor. When a full disk refuses to open a log or to write a file, the supervisor reports
-that once and retries.
+``run/<role>.json`` with the pid, both in the directory of its host. Each start gives the process a new token, with
+which a supervisor of the host ends its session when it is gone (:mod:`bookkeeper.coordination.host_leases`). Processes
+are forked from one that has imported their modules (``forked_starts``), so that a restart costs no import. When the
+directory of a further host is lost, the supervisor ends the processes of that host and starts them again once the
+directory is back. When the supervisor is killed, its children die with it (parent-death signal), and the next
+supervisor starts them again. A lock on each directory refuses a second supervisor. When a full disk refuses to open a
+log or to write a file, the supervisor reports that once and retries.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from msgspec import Struct, field
 from bookkeeper.clock import Clock, SystemClock
 from bookkeeper.config.file import SETTINGS_FILE
 from bookkeeper.config.sections import StandaloneSettings
+from bookkeeper.coordination.host_leases import new_token
 from bookkeeper.errors import BookkeeperError, RefusedError, unavailable
 from bookkeeper.file_locks import SUPERVISOR_LOCK
 from bookkeeper.standalone.children.forked_starts import (
@@ -260,7 +262,7 @@ class Supervisor(Struct):
         log = self._log(child.role)
         log.parent.mkdir(exist_ok=True)
         with log.open("ab") as output:
-            child.pid = starts.start(child.role.module, [str(child.role.directory)], output.fileno())
+            child.pid = starts.start(child.role.module, [str(child.role.directory)], output.fileno(), new_token())
         child.started_ns = self.clock.boot_ns()
         child.starts += 1
         child.pidfd = os.pidfd_open(child.pid)

@@ -23,9 +23,12 @@ from msgspec.structs import replace
 
 from bookkeeper.clock import SystemClock
 from bookkeeper.coordination.coordination_protocol import Session
-from bookkeeper.coordination.host_leases import HostLeases
+from bookkeeper.coordination.host_leases import HostLeases, new_token, own_token
+from bookkeeper.coordination.lease import LeaseRecord
+from bookkeeper.coordination.lease_file import read_boot_id
 from bookkeeper.coordination.zookeeper.access import Access
-from bookkeeper.coordination.zookeeper.ensemble import Change, Node
+from bookkeeper.coordination.zookeeper.ensemble import Change, Node, Write
+from bookkeeper.coordination.zookeeper.layout import session_of
 from bookkeeper.coordination.zookeeper.url import parse_url
 from bookkeeper.coordination.zookeeper.zookeeper import ZooKeeperCoordination
 from bookkeeper.coordination.zookeeper.zookeeper_session import ZooKeeperSession
@@ -254,7 +257,7 @@ def a_dead_process_changes_nothing(place: Place) -> None:
     store, observer = place.open(lease_ms=HOUR_MS, renew_ms=HOUR_MS // 3), place.open()
     session = store.open_session("tserver", "h:1")
     store.put("/a", b"1")
-    observer.end_session(session.session_id)
+    observer.end_session(session.session_id, own_token())
     with must_raise(LeaseLostError, "a process that counts as dead changed the tree"):
         store.put("/a", b"2")
     with must_raise(LeaseLostError, "a process that counts as dead changed the tree"):
@@ -329,6 +332,44 @@ def each_call_ends_in_time(place: Place) -> None:
     with place.server.stopped(), ThreadPoolExecutor(len(calls)) as threads:
         assert all(threads.map(ended_in_time, calls)), "a call took longer than it may"
     wait_until(lambda: store.get("/a") is not None, "an answer")
+
+
+def a_lease_file_ends_only_a_session_of_its_token(place: Place) -> None:
+    """A file in the directory of one host names a live session of another: somebody wrote it."""
+    other = place.open(lease_ms=HOUR_MS, renew_ms=HOUR_MS // 3)
+    session = other.open_session("tserver", "h:1")
+    store, leases = place.open(), HostLeases(place.leases.with_name("host2"), LEASE_MS, SystemClock(), new_token())
+    record = store._zk.at("sessions", session.session_id)
+    (node,) = store._zk.read(record)
+    assert node is not None
+    for token in ("", leases.token):
+        write_lease(leases, session.session_id, token)
+        end_abandoned(leases, store.end_session)
+        assert is_alive(store, session), "a lease file without the token ended a session"
+        assert list(leases.directory.iterdir()) == []
+    store.end_session(session.session_id, session_of(node.content).token_digest)
+    assert is_alive(store, session), "what every reader of the tree knows ended a session"
+    look = store._zk.read
+
+    def replaced_after_look(*paths: str) -> list[Node | None]:
+        found = look(*paths)
+        other._zk.commit(Write(record, node.content, node.version))
+        return found
+
+    store._zk.read = replaced_after_look  # type: ignore[method-assign]
+    store.end_session(session.session_id, own_token())
+    store._zk.read = look  # type: ignore[method-assign]
+    assert is_alive(store, session), "a session was ended by a record that was replaced"
+    write_lease(leases, session.session_id, own_token())
+    end_abandoned(leases, store.end_session)
+    assert not is_alive(store, session)
+
+
+def write_lease(leases: HostLeases, session_id: str, token: str) -> None:
+    """A lease file of a process that is gone."""
+    leases.directory.mkdir(exist_ok=True)
+    path = leases.directory / f"{session_id}.1.{leases.directory.stat().st_ino}"
+    path.write_bytes(LeaseRecord(read_boot_id(), 1, token).encode())
 
 
 def a_change_whose_answer_is_lost_is_known(place: Place) -> None:
@@ -422,6 +463,14 @@ LAWS: dict[str, tuple[Callable[[Place], None], str]] = {
     ),
     "zookeeper-waits-for-its-server": (a_dark_server_ends_no_session, "a server that went dark ended a session"),
     "zookeeper-session-in-two-steps": (a_session_comes_in_one_step, "a session was dead before it lived"),
+    "zookeeper-ends-without-token": (
+        a_lease_file_ends_only_a_session_of_its_token,
+        "a lease file without the token ended a session",
+    ),
+    "zookeeper-ends-by-a-look": (
+        a_lease_file_ends_only_a_session_of_its_token,
+        "a session was ended by a record that was replaced",
+    ),
     "zookeeper-bare-serials": (a_restored_root_gives_out_no_id_again, "an id came again"),
     "zookeeper-tree-goes-back": (a_tree_that_went_back_is_not_read, "an older tree was read"),
     "zookeeper-any-root": (another_root_is_refused, "the root of another cluster was opened"),
@@ -506,14 +555,26 @@ def test_the_session_of_a_killed_process_is_ended_by_its_host_and_not_by_a_copy_
         for path in place.leases.iterdir():
             (copied / path.name).write_bytes(path.read_bytes())
         ended: list[str] = []
-        end_abandoned(HostLeases(copied, LEASE_MS, SystemClock()), ended.append)
+        end_abandoned(HostLeases(copied, LEASE_MS, SystemClock()), lambda one, _token: ended.append(one))
         assert ended == []
         assert list(copied.iterdir()) == []
         os.kill(seen.pid, signal.SIGKILL)
         wait_until(lambda: leases.abandoned() != [], "the lock's end")
+        assert None not in (found := [leases.session_of(path) for path in leases.abandoned()])
+        assert (session_id, leases.token) not in found, "the process has the token of another one"
         end_abandoned(leases, store.end_session)
         assert [info.alive for info in store.sessions("tserver")] == [False]
         assert list(place.leases.iterdir()) == []
+
+
+def test_a_session_that_stays_is_told_once(place: Place, caplog: pytest.LogCaptureFixture) -> None:
+    session = place.open(lease_ms=HOUR_MS, renew_ms=HOUR_MS // 3).open_session("tserver", "h:1")
+    store, leases = place.open(), HostLeases(place.leases.with_name("host2"), LEASE_MS, SystemClock())
+    write_lease(leases, session.session_id, new_token())
+    for _ in range(3):
+        end_abandoned(leases, store.end_session)
+    (said,) = [one.getMessage() for one in caplog.records if one.levelname == "WARNING"]
+    assert said.startswith(f"session {session.session_id} is not ended: ")
 
 
 def test_a_process_whose_lease_file_was_removed_gives_up(place: Place) -> None:
@@ -532,14 +593,17 @@ def test_a_file_that_was_never_finished_is_no_lease(tmp_path: Path) -> None:
     assert not leases.processes()
     assert not leases.abandoned()
     own = leases.make("tserver-1-a", SystemClock().boot_ns())
+    renewed = own.path.read_bytes()
+    own.file.write(SystemClock().boot_ns())
+    assert len(own.path.read_bytes()) == len(renewed)
     (tmp_path / "leases" / ".tserver-2-b.1.1").touch()
     assert [process.session_id for process in leases.processes()] == ["tserver-1-a"]
     assert leases.abandoned() == []
     leases.clear()
     own.file.close()
-    assert [leases.session_of(path) for path in leases.abandoned()] == ["tserver-1-a"]
+    assert [leases.session_of(path) for path in leases.abandoned()] == [("tserver-1-a", leases.token)]
     own.path.write_bytes(b"rubbish")
-    assert [leases.session_of(path) for path in leases.abandoned()] == [""]
+    assert [leases.session_of(path) for path in leases.abandoned()] == [None]
     own.remove()
     assert list((tmp_path / "leases").iterdir()) == []
 

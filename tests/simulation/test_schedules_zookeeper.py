@@ -32,7 +32,7 @@ from tests.support.simulation.network import SimPool
 from tests.support.simulation.pair import Pair
 from tests.support.simulation.users import PLAIN, Write
 from tests.support.simulation.world import LawBrokenError, World, simulation, zookeeper_store
-from tests.support.simulation.zookeeper import SimZooKeeper
+from tests.support.simulation.zookeeper import NoLeases, SimZooKeeper
 from tests.support.simulation.zookeeper_accidents import link_of
 
 LATE_USES_MS = 80_000
@@ -125,7 +125,7 @@ def a_candidate_behind_a_server_that_lags(world: World) -> None:
     kernel.run_for(1.0)
     waits, late = world.hold("/main", process=second.process), world.hold("/main", process=third.process)
     west.kill(first)
-    store_of(west).end_session(first.part.session.session_id)
+    store_of(west).end_session(first.part.session.session_id, NoLeases.token)
     link = way_of(west, third)
     link.at, link.lag = store_of(west).quorum.zxid, 1.0
     renewals = world.hold("/lease-", process=third.process)  # one of them would show it the new leader

@@ -81,7 +81,6 @@ class CoordinationProcess:
         :mod:`tests.support.faults`.
         """
         self._store, self._arguments, self._machine = store, arguments, machine
-        self._sessions: list[str] = []
         command = [sys.executable, "-m", "tests.support.coordination_process", switch, store, *arguments]
         if machine is not None:
             self._process: subprocess.Popen[str] = machine.start(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
@@ -96,10 +95,7 @@ class CoordinationProcess:
         assert self._process.stdout is not None
         self._process.stdin.write(json.dumps([command, *arguments]) + "\n")
         self._process.stdin.flush()
-        answer = json.loads(self._process.stdout.readline())
-        if command == "open":
-            self._sessions.append(answer)
-        return answer
+        return json.loads(self._process.stdout.readline())
 
     def freeze(self) -> None:
         os.kill(self._process.pid, signal.SIGSTOP)
@@ -108,17 +104,18 @@ class CoordinationProcess:
         os.kill(self._process.pid, signal.SIGCONT)
 
     def kill(self) -> None:
-        """Kill the process, as its supervisor sees: that ends its sessions in a store of several machines. On a machine
-        of its own it has no supervisor.
+        """Kill the process, as its supervisor sees: that ends its sessions in a store of several machines, with the
+        token in its lease files. On a machine of its own it has no supervisor.
         """
+        from bookkeeper.standalone.foreground import end_abandoned  # the process itself does without it
+
         self._process.kill()
         self._process.wait()
         if self._machine is not None:
             return
         coordination = STORES[self._store](*self._arguments)
         if isinstance(coordination, ZooKeeperCoordination):
-            for session_id in self._sessions:
-                coordination.end_session(session_id)
+            end_abandoned(coordination._leases, coordination.end_session)
         coordination.close()
 
     def __enter__(self) -> Self:

@@ -2,8 +2,9 @@
 
 Below the root:
 
-- ``sessions/ID``: what a session is; it never changes. ``alive/ID``: an empty node that its owner writes with each
-  renewal and an observer deletes at the version that it saw unchanged (:mod:`.lives`). Both come at once.
+- ``sessions/ID``: what a session is, and the digest of its process's token; it never changes. ``alive/ID``: an empty
+  node that its owner writes with each renewal and an observer deletes at the version that it saw unchanged
+  (:mod:`.lives`). Both come at once.
 - ``leader``: the last leader. ``serial``: its version counts the sessions.
 - ``candidates/ID``: the candidacies of a session; very many are in ``ID,1`` and so on, too. ``places``: the highest
   place in the order; its version counts the changes of candidacies.
@@ -48,10 +49,13 @@ NODE_BYTES_MAX = 900_000
 
 
 class SessionNode(Struct, frozen=True):
-    """The kind, address and host of a session."""
+    """The kind, address and host of a session, and the digest of its process's token: who knows the token may end it
+    (:func:`bookkeeper.coordination.lease.digest_of`).
+    """
 
     kind: str
     address: str
+    token_digest: str
     host: HostIdentity | None = None
 
 

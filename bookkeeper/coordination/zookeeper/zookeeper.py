@@ -25,6 +25,7 @@ from bookkeeper.coordination.coordination_protocol import (
     refuse_alive,
 )
 from bookkeeper.coordination.host_leases import HostLeases
+from bookkeeper.coordination.lease import digest_of
 from bookkeeper.coordination.seen_store import StoreAge
 from bookkeeper.coordination.zookeeper import layout
 from bookkeeper.coordination.zookeeper.access import Access
@@ -167,7 +168,7 @@ class ZooKeeperCoordination:
         """See the protocol."""
         if not (kind.isascii() and kind.isalnum()):
             raise InvalidInputError(f"a session's kind consists of letters and digits, not {kind!r}")
-        content = layout.encode(SessionNode(kind, address, host))
+        content = layout.encode(SessionNode(kind, address, digest_of(self._leases.token), host))
         for _ in self._tries():
             serial = self._node(layout.SERIAL)
             session_id = f"{kind}-{serial.version + 1}-{self._suffix()}"
@@ -187,7 +188,7 @@ class ZooKeeperCoordination:
                 lease.file.close()  # the supervisor ends the session, if it is there, and removes the file
                 raise
             session = ZooKeeperSession(
-                session_id, alive, self._zk, self._clock, self._settings, made_ns, self.end_session, lease
+                session_id, alive, self._zk, self._clock, self._settings, made_ns, self._end, lease
             )
             session.start()
             with self._own_lock:
@@ -231,14 +232,30 @@ class ZooKeeperCoordination:
             self._remove(self._candidates_node(name))
         self._remove(self._zk.at(layout.SESSIONS, session_id))
 
-    def end_session(self, session_id: str) -> None:
-        """End the session of a process that is known to be gone. Raises UnavailableError."""
-        self._remove(self._zk.at(layout.ALIVE, session_id))
+    def end_session(self, session_id: str, token: str) -> None:
+        """End the session of a process that is known to be gone, if ``token`` is that of the process; else log that
+        nothing was ended. Raises UnavailableError.
+        """
+        record = self._zk.at(layout.SESSIONS, session_id)
+        (node,) = self._zk.read(record)
+        if node is None:
+            return
+        if layout.session_of(node.content).token_digest != digest_of(token):
+            LOG.warning(
+                "session %s is not ended: the lease file that names it on this host lacks the token of its process, so "
+                "another program wrote that file; the session ends with its process, or its lease",
+                session_id,
+            )
+            return
+        self._end(session_id, Check(record, node.version))
+
+    def _end(self, session_id: str, *conditions: Check) -> None:
+        self._remove(self._zk.at(layout.ALIVE, session_id), *conditions)
         self._led = None  # the news of it may come later
 
-    def _remove(self, path: str) -> None:
+    def _remove(self, path: str, *conditions: Check) -> None:
         try:
-            self._zk.commit(Remove(path, ANY))
+            self._zk.commit(*conditions, Remove(path, ANY))
         except NotAsExpectedError:
             return
 

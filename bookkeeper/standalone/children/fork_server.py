@@ -28,6 +28,7 @@ from typing import Any
 
 import setproctitle
 
+from bookkeeper.coordination.lease import TOKEN_VARIABLE
 from bookkeeper.tserver.__main__ import ALLOCATOR, KEEP_FREED_PAGES
 
 ORDER_BYTES_MAX = 64 * 1024
@@ -134,6 +135,7 @@ def become(order: Mapping[str, Any], output: int, go: int, parent: int) -> tuple
         os.dup2(output, standard)
     os.close(output)
     os.close(go)
+    os.environ[TOKEN_VARIABLE] = str(order["token"])
     module, arguments = str(order["module"]), [str(argument) for argument in order["arguments"]]
     setproctitle.setproctitle(" ".join([sys.executable, "-m", module, *arguments]))
     return module, arguments

@@ -141,14 +141,15 @@ class ForkedStarts:
             self._warm = ()
         self.close()
 
-    def start(self, module: str, arguments: Sequence[str], output: int) -> int:
-        """Start ``python -m module arguments`` with its output in this descriptor; returns its pid. It ends with this
-        process. Raises StaleServerError, OSError; then no process runs.
+    def start(self, module: str, arguments: Sequence[str], output: int, token: str) -> int:
+        """Start ``python -m module arguments`` with its output in this descriptor; returns its pid. Its environment has
+        the ``token`` of its sessions, because everybody sees its command line. It ends with this process. Raises
+        StaleServerError, OSError; then no process runs.
         """
         assert self._channel is not None
         read, write = os.pipe()
         try:
-            order = json.dumps({"module": module, "arguments": list(arguments)}).encode()
+            order = json.dumps({"module": module, "arguments": list(arguments), "token": token}).encode()
             try:
                 socket.send_fds(self._channel, [order], [output, read])
                 reply = json.loads(self._channel.recv(fork_server.ORDER_BYTES_MAX) or b"{}")

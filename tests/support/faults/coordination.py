@@ -63,7 +63,7 @@ COORDINATION: dict[str, Switch] = {
     "lease-not-read": Switch(
         "bookkeeper.coordination.lease_file",
         "LeaseFile.write",
-        old="if os.pread(descriptor, RECORD_BYTES + 1, 0) != self._record:",
+        old="if os.pread(descriptor, RECORD_BYTES_MAX + 1, 0) != self._record:",
         new="if False:",
         breaks="R15: other processes can't tell when the lease of a live process ends",
     ),

@@ -78,6 +78,20 @@ ZOOKEEPER: dict[str, Switch] = {
         """,
         breaks="R15: a new session is listed as dead, its record is removed, and then it lives unlisted",
     ),
+    "zookeeper-ends-without-token": Switch(
+        _STORE,
+        "ZooKeeperCoordination.end_session",
+        old="if layout.session_of(node.content).token_digest != digest_of(token):",
+        new="if False:",
+        breaks="R15: a forged lease file on one host ends a live session of another",
+    ),
+    "zookeeper-ends-by-a-look": Switch(
+        _STORE,
+        "ZooKeeperCoordination.end_session",
+        old="self._end(session_id, Check(record, node.version))",
+        new="self._end(session_id)",
+        breaks="R15: a token ends a session that has another one by the time of the transaction",
+    ),
     "zookeeper-bare-serials": Switch(
         _STORE,
         "random_suffix",

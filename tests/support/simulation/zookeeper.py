@@ -61,6 +61,8 @@ class NoLease:
 class NoLeases:
     """Stands for ``bookkeeper.coordination.host_leases.HostLeases``."""
 
+    token = "that of each process"
+
     def make(self, _session_id: str, _before_ns: int) -> NoLease:
         return NoLease()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import os
 import subprocess
 import sys
 import threading
@@ -17,7 +18,16 @@ from bookkeeper.clock import SystemClock
 from bookkeeper.config.sections import CoordinationSettings
 from bookkeeper.coordination.embedded import EmbeddedCoordination, process_started
 from bookkeeper.coordination.embedded_session import EmbeddedSession
-from bookkeeper.coordination.lease import LeaseRecord, LeaseState, is_dead
+from bookkeeper.coordination.host_leases import HostLeases, own_token
+from bookkeeper.coordination.lease import (
+    RECORD_BYTES,
+    RECORD_BYTES_MAX,
+    TOKEN_VARIABLE,
+    LeaseRecord,
+    LeaseState,
+    is_dead,
+    is_token,
+)
 from bookkeeper.coordination.lease_file import read_lease
 from bookkeeper.errors import CorruptionError, UnavailableError
 from bookkeeper.runtime.process_exit import EXIT_CODE
@@ -46,20 +56,58 @@ class StepClock:
         return event.wait(timeout_ms / 1000)
 
 
-@given(st.integers(0, 2**63 - 1))
-def test_a_record_reads_back(expires_ns: int) -> None:
-    record = LeaseRecord(BOOT, expires_ns)
+TOKEN = "0123456789abcdef" * 2
+
+
+@given(st.integers(0, 2**63 - 1), st.sampled_from(["", TOKEN]))
+def test_a_record_reads_back(expires_ns: int, token: str) -> None:
+    record = LeaseRecord(BOOT, expires_ns, token)
     assert LeaseRecord.decode(record.encode()) == record
 
 
-@given(st.integers(0, 67), st.integers(1, 255))
-def test_a_record_with_any_byte_changed_or_cut_does_not_parse(at: int, change: int) -> None:
-    raw = bytearray(LeaseRecord(BOOT, 123456789).encode())
+@given(st.sampled_from([("", RECORD_BYTES), (TOKEN, RECORD_BYTES_MAX)]), st.integers(0, 99), st.integers(1, 255))
+def test_a_record_with_any_byte_changed_or_cut_does_not_parse(record: tuple[str, int], at: int, change: int) -> None:
+    token, size = record
+    raw = bytearray(LeaseRecord(BOOT, 123456789, token).encode())
+    assert len(raw) == size
+    at %= size
     with pytest.raises(CorruptionError):
         LeaseRecord.decode(bytes(raw[:at]))
     raw[at] ^= change
     with pytest.raises(CorruptionError):
         LeaseRecord.decode(bytes(raw))
+
+
+@pytest.mark.parametrize("token", [TOKEN.upper(), TOKEN[:-1], TOKEN + "0", f"{TOKEN[:-1]} "])
+def test_a_record_with_another_text_than_a_token_does_not_parse(token: str) -> None:
+    assert not is_token(token)
+    with pytest.raises(CorruptionError):
+        LeaseRecord.decode(LeaseRecord(BOOT, 123456789, token).encode())
+
+
+def test_a_process_takes_the_token_of_its_supervisor_and_leaves_it_to_no_program(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    own_token.cache_clear()
+    monkeypatch.setenv(TOKEN_VARIABLE, TOKEN)
+    try:
+        leases = HostLeases(tmp_path, 1_000, SystemClock())
+        assert (leases.token, own_token()) == (TOKEN, TOKEN)
+        assert TOKEN_VARIABLE not in os.environ
+    finally:
+        own_token.cache_clear()
+
+
+@pytest.mark.parametrize("given_token", ["", "a word of somebody"])
+def test_a_process_without_a_supervisor_makes_its_own_token(monkeypatch: pytest.MonkeyPatch, given_token: str) -> None:
+    own_token.cache_clear()
+    monkeypatch.setenv(TOKEN_VARIABLE, given_token)
+    try:
+        made = own_token()
+        assert is_token(made)
+        assert own_token() == made
+    finally:
+        own_token.cache_clear()
 
 
 def test_a_session_is_dead_when_lease_and_margin_are_over_or_its_process_or_boot_is_gone() -> None:

@@ -19,6 +19,7 @@ import pytest
 
 from bookkeeper.clock import SystemClock
 from bookkeeper.config.file import SETTINGS_FILE
+from bookkeeper.coordination.lease import TOKEN_VARIABLE, is_token
 from bookkeeper.errors import RefusedError
 from bookkeeper.standalone.children.forked_starts import (
     RESTART_DELAY_MAX_MS,
@@ -28,6 +29,7 @@ from bookkeeper.standalone.children.forked_starts import (
 )
 from bookkeeper.standalone.supervisor import Role, Supervisor
 from tests.support.small_disk import NoMountError, SmallDisk, small_disk
+from tests.support.tservers import wait_until
 
 LIMIT_MS = 60_000
 
@@ -68,6 +70,13 @@ def _pid_after(cluster: Path, starts: int) -> int:
     raise AssertionError(f"no start number {starts} within {LIMIT_MS} ms")
 
 
+def _words_after(cluster: Path, starts: int) -> list[str]:
+    """The words that the role has said once each of ``starts`` processes has said one."""
+    log = cluster / "logs" / "idle.log"
+    wait_until(lambda: len(log.read_text().split()) >= starts, f"{starts} words")
+    return log.read_text().split()
+
+
 def _lives(process: psutil.Process) -> bool:
     try:
         return process.status() != psutil.STATUS_ZOMBIE
@@ -76,12 +85,18 @@ def _lives(process: psutil.Process) -> bool:
 
 
 def test_a_killed_process_is_started_again_and_stops_with_its_supervisor(cluster: Path) -> None:
+    (cluster / "modules" / "idle.py").write_text(
+        f"import os\nprint(os.environ[{TOKEN_VARIABLE!r}], flush=True)\n{IDLE}"
+    )
     supervisor = _supervise(cluster)
     try:
         first = _pid_after(cluster, 1)
+        _words_after(cluster, 1)
         os.kill(first, signal.SIGKILL)
         second = _pid_after(cluster, 2)
         assert second != first
+        tokens = _words_after(cluster, 2)
+        assert len(set(filter(is_token, tokens))) == 2, "a start has no token of its own"
         supervisor.terminate()
         assert supervisor.wait(LIMIT_MS / 1000) == 0
         assert not psutil.pid_exists(second)

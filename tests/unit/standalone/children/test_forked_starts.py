@@ -29,10 +29,12 @@ FACTS = """
 import json, os, sys
 facts = {"parent": os.getppid(), "group": os.getpgid(0) == os.getpid(), "arguments": sys.argv[1:],
          "descriptors": [fd for fd in range(64) if os.path.exists(f"/proc/self/fd/{fd}")],
-         "title": open("/proc/self/cmdline").read(), "warm": "marked" in sys.modules}
+         "title": open("/proc/self/cmdline").read(), "warm": "marked" in sys.modules,
+         "token": os.environ["BOOKKEEPER_SESSION_TOKEN"]}
 print(json.dumps(facts), flush=True)
 sys.exit(7)
 """
+TOKEN = "0123456789abcdef" * 2
 IDLE = "import signal\nsignal.pause()\n"
 
 
@@ -53,7 +55,7 @@ class Starter:
 
     def start(self, module: str, *arguments: str) -> int:
         with (self.directory / "log").open("ab") as log:
-            return self.ready().start(module, arguments, log.fileno())
+            return self.ready().start(module, arguments, log.fileno(), TOKEN)
 
     def code(self, pid: int) -> int:
         return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
@@ -89,6 +91,8 @@ def test_a_forked_process_is_a_child_of_the_supervisor_with_nothing_of_the_fork_
     assert facts["arguments"] == ["one", "two words"]
     assert facts["descriptors"] == [0, 1, 2], "a descriptor of the fork server or of another process is open"
     assert facts["title"].startswith(f"{sys.executable} -m facts one two words")
+    assert facts["token"] == TOKEN
+    assert TOKEN not in facts["title"], "everybody on the machine sees the token"
     assert facts["warm"], "it was not forked from the process that had imported this"
 
 
