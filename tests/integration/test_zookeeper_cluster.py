@@ -1,6 +1,7 @@
 """A cluster whose coordination store is in a real ZooKeeper, from its start to a root that was restored.
 
 It replicates to a peer, its processes are killed, and ZooKeeper stands still for less than the lease and for longer.
+Another one has a lease that no test waits for: the supervisor ends the sessions of what was killed.
 """
 
 from __future__ import annotations
@@ -30,6 +31,10 @@ def server(tmp_path: Path) -> Iterator[ZooKeeperServer]:
     """A ZooKeeper of the test's own: it is stopped."""
     with own_server(tmp_path / "zookeeper", "no cluster in it was tested") as made:
         yield made
+
+
+LONG_LEASE = {**SETTINGS, "coordination.session_lease_ms": 600_000, "metadata.region_session_ms": 900_000}
+"""Beyond the limits of all waits."""
 
 
 def put(cluster: Cluster, row: str) -> None:
@@ -102,3 +107,22 @@ def test_a_cluster_in_zookeeper_loses_nothing_to_kills_and_standstills_and_refus
     server.start()
     with pytest.raises(RefusedError, match="is an older copy: its generation is"):
         complete_cluster(west.settings)
+
+
+def test_the_supervisor_and_the_next_one_end_the_sessions_of_killed_processes(
+    tmp_path: Path, server: ZooKeeperServer
+) -> None:
+    """A master leads, and a tserver takes tablets, only when the session of the one before is over."""
+    overrides = {**LONG_LEASE, "coordination.url": f"zk://{server.quorum}/west"}
+    with Cluster(tmp_path / "west", "west", tservers=1, overrides=overrides) as west:
+        west.client.tables.create("t")
+        for role in ("tserver1", "master"):
+            west.wait_restarted(role, west.kill9(role))
+            west.wait_ready()
+            put(west, f"killed {role}")
+        west.crash()
+        west.launch()
+        west.wait_ready()
+        put(west, "killed supervisor")
+        assert rows(west) == ["killed master", "killed supervisor", "killed tserver1"]
+        assert "is not ended" not in west.log_text("standalone")
