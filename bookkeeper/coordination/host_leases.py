@@ -10,6 +10,7 @@ is, and goes after it, so that no session of a process that is gone waits for th
 from __future__ import annotations
 
 import os
+import re
 import secrets
 from functools import cache
 from pathlib import Path
@@ -22,6 +23,8 @@ from bookkeeper.coordination.lease_file import LeaseFile, SessionProcess, read_b
 from bookkeeper.errors import unavailable
 
 _UNFINISHED = "."
+_NAME = re.compile(r"[^.]+\.[0-9]+\.[0-9]+")
+"""Of a lease file: the session, the pid, the inode of the directory. Anything else there is somebody else's."""
 
 
 def new_token() -> str:
@@ -105,7 +108,7 @@ class HostLeases(Struct):
 
     def _read(self) -> list[tuple[Path, LeaseState]]:
         try:
-            paths = sorted(path for path in self.directory.iterdir() if not path.name.startswith(_UNFINISHED))
+            paths = sorted(path for path in self.directory.iterdir() if _NAME.fullmatch(path.name))
         except FileNotFoundError:
             return []
         except OSError as error:

@@ -110,6 +110,17 @@ def test_a_process_without_a_supervisor_makes_its_own_token(monkeypatch: pytest.
         own_token.cache_clear()
 
 
+@pytest.mark.parametrize("name", ["notes", "a.b.c", "tserver-1-f.1", "tserver-1-f.1.2.3", "tserver-1-f.x.2", "x.1.2~"])
+def test_another_file_beside_the_leases_of_a_host_stands_for_no_session(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_text("somebody else's")
+    leases = HostLeases(tmp_path, 1_000, SystemClock())
+    own = leases.make("tserver-1-f", SystemClock().boot_ns())
+    assert [found.session_id for found in leases.processes()] == ["tserver-1-f"]
+    assert leases.abandoned() == []
+    own.remove()
+    assert [path.name for path in tmp_path.iterdir()] == [name]
+
+
 def test_a_session_is_dead_when_lease_and_margin_are_over_or_its_process_or_boot_is_gone() -> None:
     alive = LeaseState(LeaseRecord(BOOT, 100), is_locked=True)
     assert not is_dead(alive, BOOT, 110, 10)
