@@ -22,6 +22,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_state_machine_as_test
 
 from tests.support.simulation.chaos import Chaos, run_schedule
+from tests.support.simulation.cluster import Cluster
+from tests.support.simulation.pair import Pair
 from tests.support.simulation.stage import Stage
 from tests.support.simulation.world import World, simulation
 from tests.support.simulation.zookeeper_stages import ZooKeeperStage
@@ -118,3 +120,19 @@ def test_a_seed_is_a_schedule(tmp_path: Path) -> None:
             run_schedule(world, 3, 25)
             traces.append(world.kernel.trace)
     assert traces[0] == traces[1]
+
+
+def kill_all(cluster: Cluster) -> None:
+    """Every process of a cluster dies."""
+    for node in [*cluster.masters, *cluster.tservers, *cluster.replays]:
+        cluster.kill(node)
+
+
+def test_supervisors_start_what_has_died_when_nothing_else_goes_on(tmp_path: Path) -> None:
+    """No thread is left that could go on, and the world looks at its clusters after each fiftieth step only."""
+    with simulation(tmp_path / "world") as world:
+        pair = Pair(world)
+        for cluster in (pair.west, pair.east):
+            kill_all(cluster)
+        world.kernel.steps += world.kernel.steps % 50 == 0
+        pair.rest()

@@ -386,15 +386,20 @@ class Kernel:
         steps_max: int = STEPS_MAX,
         look_every: int = 1,
     ) -> None:
-        """Run all tasks in turn; time passes when no task can run. Raises StuckError."""
+        """Run all tasks in turn; time passes when no task can run. ``condition`` is asked after each ``look_every``-th
+        step, and when nothing goes on by itself: it may start a process. Raises StuckError.
+        """
         deadline_ns = self.now_ns + int(limit_s * 1e9)
-        last_step = self.steps + steps_max
-        while self.steps % look_every or not condition():
+        last_step, stands = self.steps + steps_max, False
+        while (self.steps % look_every and not stands) or not condition():
             task = self.next_in_turn()
             if task is not None:
                 self.step(task)
-            elif self.now_ns > deadline_ns or not self.advance_to_next():
+                stands = False
+            elif stands or self.now_ns > deadline_ns:
                 raise StuckError(f"never: {what}")
+            else:
+                stands = not self.advance_to_next()
             if self.steps > last_step:
                 raise StuckError(f"not within {steps_max} steps: {what}")
 
