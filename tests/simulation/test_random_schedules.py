@@ -136,3 +136,17 @@ def test_supervisors_start_what_has_died_when_nothing_else_goes_on(tmp_path: Pat
             kill_all(cluster)
         world.kernel.steps += world.kernel.steps % 50 == 0
         pair.rest()
+
+
+def test_supervisors_start_what_dies_on_the_way_to_rest(tmp_path: Path) -> None:
+    """All of a cluster was served once, and then its processes die."""
+    with simulation(tmp_path / "world") as world:
+        pair = Pair(world)
+        alive = [pair.west]
+
+        def kill_once() -> None:
+            while alive:
+                kill_all(alive.pop())
+
+        world.caretaker = kill_once
+        pair.rest()

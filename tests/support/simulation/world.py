@@ -231,16 +231,9 @@ class World(Users):
             cluster.table.way.calm()
             for node in [*cluster.masters, *cluster.tservers, *cluster.replays]:
                 self.kernel.resume(node.process)
-            cluster.coordination.end_overdue()
-            if not cluster.alive(cluster.masters):
-                cluster.start_master()
             for host in cluster.hosts:
                 host.make_room()
-            self._return_hosts(cluster)
-            while not cluster.hosts and len(cluster.valid(cluster.tservers)) < 2:
-                cluster.start_tserver()
-            if not cluster.valid(cluster.replays):
-                cluster.start_replay()
+            supervise(cluster)
 
     def rest(self, limit_s: float = 300.0, steps_max: int = STEPS_MAX) -> None:
         """Mend everything and run until nothing is left to do; logs end by their age. Raises StuckError with what is
@@ -255,15 +248,6 @@ class World(Users):
                     error.add_note(f"left over in {cluster.name}: {line}")
             raise
 
-    def _return_hosts(self, cluster: Cluster) -> None:
-        """A supervisor ends overdue processes, and starts those of hosts that died, or that found their sessions to be
-        over.
-        """
-        cluster.coordination.end_overdue()
-        for host in cluster.hosts:
-            if not host.is_up:
-                host.start()
-
     def _is_mended(self) -> bool:
         """As a supervisor does: what died is started again."""
         self.mend()
@@ -275,11 +259,7 @@ class World(Users):
         """
         self.caretaker()
         for cluster in self.clusters.values():
-            self._return_hosts(cluster)
-            if not cluster.alive(cluster.masters):
-                cluster.start_master()
-            if not cluster.valid(cluster.replays):  # its first answer was lost, and it ended
-                cluster.start_replay()
+            supervise(cluster)
         if any(cluster.is_busy() or cluster.table.way.under_way for cluster in self.clusters.values()):
             return False
         unnamed = any(cluster.replicas.unnamed_files() for cluster in self.clusters.values())
@@ -385,6 +365,20 @@ class World(Users):
 def zookeeper_store(world: World, settings: Settings) -> Store:
     """A coordination store in ZooKeeper."""
     return in_zookeeper(world.kernel, settings, world.ledger.break_law)
+
+
+def supervise(cluster: Cluster) -> None:
+    """Supervisors end overdue processes, and start what died, or found its session to be over."""
+    cluster.coordination.end_overdue()
+    if not cluster.alive(cluster.masters):
+        cluster.start_master()
+    for host in cluster.hosts:
+        if not host.is_up:
+            host.start()
+    while not cluster.hosts and len(cluster.valid(cluster.tservers)) < 2:
+        cluster.start_tserver()
+    if not cluster.valid(cluster.replays):
+        cluster.start_replay()
 
 
 def nobody(_process: str) -> bool:
