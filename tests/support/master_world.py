@@ -70,9 +70,9 @@ UNHURRIED: dict[str, object] = {
     "coordination.session_lease_ms": 600_000,
     "coordination.session_renew_ms": 1_000,
     "rpc.connect_timeout_ms": 300,
-    "rpc.timeout_ms": 2_000,
+    "rpc.timeout_ms": 30_000,
 }
-"""Sessions end when a test ends them, not because a machine is busy."""
+"""Sessions and calls end when a test ends them, not because a machine is busy."""
 
 CREATED_MS = 1_000
 """When logs were made, unless a test says otherwise."""
