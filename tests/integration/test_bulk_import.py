@@ -125,6 +125,7 @@ def _ways(cluster: Cluster, first: int = 0) -> set[str]:
     return {line.way for line in read_journal(cluster.settings).shipped[first:] if "/import/" in line.file}
 
 
+@pytest.mark.long
 @pytest.mark.spark
 def test_imports_into_a_replicated_table_reach_its_peers_in_order_and_once(
     west: Cluster, east: Cluster, tmp_path: Path

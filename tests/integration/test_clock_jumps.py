@@ -40,6 +40,7 @@ def times(cluster: Cluster, table: str) -> list[int]:
     return [cell.timestamp for cell in cluster.client.scan(table).cells()]
 
 
+@pytest.mark.long
 def test_processes_whose_clock_jumps_beyond_their_leases_go_on_and_later_writes_win(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

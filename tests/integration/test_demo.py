@@ -77,7 +77,8 @@ def test_the_demo_proves_itself_and_leaves_nothing_running(tmp_path: Path) -> No
     assert "\x1b" not in text
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGKILL, marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
 def test_a_demo_that_is_interrupted_or_killed_leaves_nothing_running(number: signal.Signals, tmp_path: Path) -> None:
     demo = _start(tmp_path / "demo")
     assert demo.stdout is not None

@@ -89,6 +89,7 @@ def test_a_host_is_killed_and_wiped_and_the_cluster_serves_on_until_it_comes_bac
     assert values(cluster.client) == dict.fromkeys(ROWS, b"2")
 
 
+@pytest.mark.long
 def test_a_joined_host_has_a_supervisor_of_its_own_and_goes_on_without_the_first(tmp_path: Path) -> None:
     with Cluster(tmp_path / "own", "own", tservers=1) as cluster:
         cluster.client.tables.create("t", splits=SPLITS)

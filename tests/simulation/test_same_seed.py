@@ -34,6 +34,7 @@ def played(stage: str, hash_seed: str, length: str) -> str:
     return subprocess.run(command, env=environment, check=True, capture_output=True, text=True).stdout
 
 
+@pytest.mark.long
 def test_the_order_of_sets_changes_no_step_of_a_cluster_in_zookeeper() -> None:
     first, second = (played("zookeeper", hash_seed, "2") for hash_seed in ("1", "2"))
     assert "all laws hold" in first

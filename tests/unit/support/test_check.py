@@ -74,6 +74,7 @@ def test_what_git_does_not_know_yet_has_changed_too(tree: Path) -> None:
     assert changed_files(tree) == ("main", ["bookkeeper/low.py", "bookkeeper/new.py"])
 
 
+@pytest.mark.long
 def test_the_tests_of_a_lease_are_found() -> None:
     assert "tests/unit/coordination/test_lease.py" in files_of_tests(
         ["bookkeeper/coordination/lease.py"], imports_of(ROOT)
