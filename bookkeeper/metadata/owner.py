@@ -9,6 +9,10 @@ the two is an older copy. A copy from after the latest round is indistinguishabl
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+from msgspec import Struct
+
 from bookkeeper.errors import IncompatibleError, LostBooksError, NotFoundError, PermanentError, RefusedError
 from bookkeeper.metadata import keys, values
 from bookkeeper.metadata.metadata_table import OWNER_FAMILY, MetadataTable, OwnerReader, Row
@@ -72,6 +76,24 @@ def check_round(table: str, round_number: int, latest_round: int) -> None:
             f"{table} is an older copy: its round is {round_number}, and the latest round is {latest_round}; "
             f"{COPY_STEP}"
         )
+
+
+class OwnerCheck(Struct):
+    """What the connections of a process check before their use. Several threads use it; ``round`` is the latest one
+    that a check has read, at first that of the coordination store.
+    """
+
+    table: str
+    instance_id: str
+    round: int
+
+    def check(self, read: Callable[[], Row | None]) -> None:
+        """Read the owner row, and compare it. Raises as ``read``, :func:`check_owner` and :func:`check_round`."""
+        known = self.round  # before the read: another thread may see a later round than this one reads
+        row = read()
+        check_owner(self.table, row, self.instance_id)
+        check_round(self.table, round_of(row), known)
+        self.round = max(self.round, round_of(row))
 
 
 def is_ahead(round_number: int, stored_round: int) -> bool:

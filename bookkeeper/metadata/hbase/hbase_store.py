@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from itertools import chain
 from typing import Any
 
@@ -35,7 +36,7 @@ from bookkeeper.metadata.metadata_limits import (
     first_key,
 )
 from bookkeeper.metadata.metadata_table import PURGE_RANK, CellKey, Row, RowPut
-from bookkeeper.metadata.owner import check_owner, check_round, lost, round_of
+from bookkeeper.metadata.owner import OwnerCheck, lost
 
 BATCH_CELLS, BATCH_BYTES = 2_000, 2 * 1024 * 1024
 """A request ends with the row that reaches one of these."""
@@ -64,8 +65,7 @@ class HBaseMetadataTable:
     ) -> None:
         self._address = address
         self._name = address.table
-        self._instance_id = instance_id
-        self._round = least_round
+        self._owner = OwnerCheck(str(address), instance_id, least_round)
         self._is_open = False
         self._calls = HBaseCalls(address, limits or CallLimits(), self._check_owner)
         self._ahead = ThreadPoolExecutor(SCANS_AHEAD_MAX, thread_name_prefix="page")
@@ -80,16 +80,12 @@ class HBaseMetadataTable:
 
     def _check_owner(self, client: Any) -> None:
         """Check that a connection leads to the books of this instance, and not to an older copy of them."""
-        known = self._round  # before the read: another thread may see a later round than this one reads
         try:
-            row = read_owner(client, self._address)
-            check_owner(str(self._address), row, self._instance_id)
-            check_round(str(self._address), round_of(row), known)
+            self._owner.check(partial(read_owner, client, self._address))
         except PermanentError as error:
             if self._is_open:
                 raise lost(error) from error
             raise
-        self._round = max(self._round, round_of(row))
 
     # ---- the protocol
 

@@ -22,6 +22,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +38,7 @@ from bookkeeper.errors import (
 )
 from bookkeeper.metadata.metadata_limits import check_cells, check_families, check_key, check_puts, check_rank
 from bookkeeper.metadata.metadata_table import PURGE_RANK, CellKey, Row, RowPut
-from bookkeeper.metadata.owner import check_owner, check_round, lost, round_of
+from bookkeeper.metadata.owner import OwnerCheck, lost
 from bookkeeper.metadata.sqlite.sqlite_books import missing_text, open_file, read_owner, refuse_missing, translated
 from bookkeeper.metadata.sqlite.sqlite_cells import (
     CHUNK_CELLS,
@@ -121,7 +122,8 @@ class SqliteMetadataTable:
         rng: random.Random | None = None,
     ) -> None:
         refuse_missing(path)
-        self._path, self._instance_id, self._round = path, instance_id, least_round
+        self._path = path
+        self._owner = OwnerCheck(f"the {KIND.title} {path}", instance_id, least_round)
         self._is_open = False
         rng = rng or random.Random()
         self._retry = tenacity.Retrying(
@@ -345,19 +347,14 @@ class SqliteMetadataTable:
 
     def _check_owner(self, connection: sqlite3.Connection) -> None:
         """Check that a connection leads to the books of this instance, and not to an older copy of them."""
-        table = f"the {KIND.title} {self._path}"
-        known = self._round  # before the read: another thread may see a later round than this one reads
         try:
             if is_new(connection, self._path, KIND):
                 raise NotFoundError(missing_text(self._path))
-            row = read_owner(self._path, connection)
-            check_owner(table, row, self._instance_id)
-            check_round(table, round_of(row), known)
+            self._owner.check(partial(read_owner, self._path, connection))
         except PermanentError as error:
             if self._is_open and not isinstance(error, CorruptionError):
                 raise lost(error) from error
             raise
-        self._round = max(self._round, round_of(row))
 
     def _require_open(self) -> None:
         if self._closed:
