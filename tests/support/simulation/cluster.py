@@ -151,6 +151,17 @@ class Cluster:
         self._spawn(node, "main", boot)
         return node
 
+    def start_missing(self, live: Callable[[Sequence[Node]], list[Node]]) -> None:
+        """Start a master and a replay process unless one lives, and two tservers where no host has one. ``live`` tells
+        which tservers and replay processes do.
+        """
+        if not self.alive(self.masters):
+            self.start_master()
+        if not live(self.replays):
+            self.start_replay()
+        while not self.hosts and len(live(self.tservers)) < 2:
+            self.start_tserver()
+
     def start_replay(self) -> Node:
         """A new replay process."""
         node = self._node("r", self.replays)

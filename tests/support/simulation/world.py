@@ -370,15 +370,10 @@ def zookeeper_store(world: World, settings: Settings) -> Store:
 def supervise(cluster: Cluster) -> None:
     """Supervisors end overdue processes, and start what died, or found its session to be over."""
     cluster.coordination.end_overdue()
-    if not cluster.alive(cluster.masters):
-        cluster.start_master()
     for host in cluster.hosts:
         if not host.is_up:
             host.start()
-    while not cluster.hosts and len(cluster.valid(cluster.tservers)) < 2:
-        cluster.start_tserver()
-    if not cluster.valid(cluster.replays):
-        cluster.start_replay()
+    cluster.start_missing(cluster.valid)
 
 
 def nobody(_process: str) -> bool:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from tests.support.simulation.cluster import Cluster
 from tests.support.simulation.hosted import ElectedStage, HostLogsStage
 from tests.support.simulation.stage import Stage
 from tests.support.simulation.zookeeper import SUPERVISED
@@ -34,15 +33,7 @@ class ZooKeeperStage(Stage):
             for host in cluster.hosts:
                 if host.node is not None and not host.is_up and host.process.reason not in SUPERVISED:
                     host.start()
-            self._fill(cluster)
-
-    def _fill(self, cluster: Cluster) -> None:
-        if not cluster.alive(cluster.masters):
-            cluster.start_master()
-        if not cluster.alive(cluster.replays):
-            cluster.start_replay()
-        while not cluster.hosts and len(cluster.alive(cluster.tservers)) < 2:
-            cluster.start_tserver()
+            cluster.start_missing(cluster.alive)
 
 
 class ElectedInZooKeeperStage(ZooKeeperStage, ElectedStage):
