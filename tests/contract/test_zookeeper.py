@@ -13,23 +13,19 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
 import pytest
 from kazoo.client import KazooClient
-from msgspec.structs import replace
 
 from bookkeeper.clock import SystemClock
 from bookkeeper.coordination.coordination_protocol import Session
 from bookkeeper.coordination.host_leases import HostLeases, new_token, own_token
 from bookkeeper.coordination.lease import LeaseRecord
 from bookkeeper.coordination.lease_file import read_boot_id
-from bookkeeper.coordination.zookeeper.access import Access
 from bookkeeper.coordination.zookeeper.ensemble import Change, Node, Write
 from bookkeeper.coordination.zookeeper.layout import session_of
-from bookkeeper.coordination.zookeeper.url import parse_url
 from bookkeeper.coordination.zookeeper.zookeeper import ZooKeeperCoordination
 from bookkeeper.coordination.zookeeper.zookeeper_session import ZooKeeperSession
 from bookkeeper.errors import (
@@ -42,51 +38,14 @@ from bookkeeper.errors import (
 )
 from bookkeeper.standalone.fencing import Fence, overdue
 from bookkeeper.standalone.foreground import end_abandoned
-from tests.support.coordination_process import LEASE_MS, MARGIN_MS, SETTINGS, CoordinationProcess, new_root
+from tests.support.coordination_process import LEASE_MS, MARGIN_MS, CoordinationProcess, new_root
 from tests.support.faults import fault
 from tests.support.jumping_clock import TestClock
 from tests.support.must_raise import must_raise
 from tests.support.tcp_proxy import TcpProxy
 from tests.support.tservers import wait_until
 from tests.support.zookeeper import ZooKeeperServer
-
-PATIENT_MS = 20_000
-"""A lease whose calls may take a fifth of it: a busy machine delays an answer by more than a second."""
-
-HOUR_MS = 3_600_000
-"""Lease of a session that renews it only when a test tells it to."""
-
-
-@dataclass
-class Place:
-    """A root of a test's own, and what reaches it."""
-
-    server: ZooKeeperServer
-    root: str
-    stack: ExitStack
-
-    @property
-    def leases(self) -> Path:
-        return Path(self.root.split(" ")[2])
-
-    def open(
-        self, *addresses: str, clock: SystemClock | None = None, lease_ms: int = PATIENT_MS, renew_ms: int = 100
-    ) -> ZooKeeperCoordination:
-        """The store, of a process of its own; ``addresses``: other ways to the server."""
-        url, store_id, leases = self.root.split(" ")
-        if addresses:
-            url = f"zk://{','.join(addresses)}/{url.rpartition('/')[2]}"
-        clock = clock or SystemClock()
-        settings = replace(SETTINGS, url=url, store_id=store_id, session_lease_ms=lease_ms, session_renew_ms=renew_ms)
-        store = ZooKeeperCoordination(
-            Access(parse_url(url)), settings, HostLeases(Path(leases), lease_ms, clock), clock
-        )
-        self.stack.callback(store.close)
-        return store
-
-    def proxy(self) -> TcpProxy:
-        host, port = self.server.quorum.split(":")
-        return self.stack.enter_context(TcpProxy(host, int(port)))
+from tests.support.zookeeper_place import HOUR_MS, Place
 
 
 @pytest.fixture
