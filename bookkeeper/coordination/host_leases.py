@@ -3,7 +3,7 @@
 Each process has a locked file beside its session, with the lease that it counts on. So the host's supervisor ends an
 overdue process, and finds one that is gone, without the store. A file has the session's id, the pid and the inode of
 its directory in its name: in a copied directory it stands for no session. It has the token of the process, without
-which the store ends no session, because anybody may write the name of any session. A file is there before its session
+which the store ends no session: any program could write a file that names a session. A file is there before its session
 is, and goes after it, so that no session of a process that is gone waits for the end of its lease. Rule: R15.
 """
 
@@ -24,7 +24,7 @@ from bookkeeper.errors import unavailable
 
 _UNFINISHED = "."
 _NAME = re.compile(r"[^.]+\.[0-9]+\.[0-9]+")
-"""Of a lease file: the session, the pid, the inode of the directory. Anything else there is somebody else's."""
+"""Of a lease file: the session, the pid, the inode of the directory. Another program made every other file there."""
 
 
 def new_token() -> str:

@@ -22,17 +22,17 @@ RECORD_BYTES_MAX = RECORD_BYTES + 2 * TOKEN_BYTES
 TOKEN_VARIABLE = "BOOKKEEPER_SESSION_TOKEN"
 """The variable in which a process that the supervisor starts gets its token. The process removes it."""
 
-_RECORD = re.compile(rb"([ -~]{36}) ([0-9]{20}) ((?:[0-9a-f]{%d})?)([0-9a-f]{8}) \n" % (2 * TOKEN_BYTES))
-_TAIL_BYTES = 10
+_TOKEN = f"[0-9a-f]{{{2 * TOKEN_BYTES}}}"
+_RECORD = re.compile(rf"([ -~]{{36}}) ([0-9]{{20}}) ((?:{_TOKEN})?)([0-9a-f]{{8}}) \n".encode())
 
 
 def is_token(text: str) -> bool:
     """Whether it is a token: the digits of :data:`TOKEN_BYTES` random bytes."""
-    return re.fullmatch(f"[0-9a-f]{{{2 * TOKEN_BYTES}}}", text) is not None
+    return re.fullmatch(_TOKEN, text) is not None
 
 
 def digest_of(token: str) -> str:
-    """What may be known of a token: nobody can tell the token from it."""
+    """The SHA-256 of a token, which a reader of the store may know: the token can't be computed from it."""
     return hashlib.sha256(token.encode()).hexdigest()
 
 
@@ -52,7 +52,7 @@ class LeaseRecord(Struct, frozen=True):
     def decode(cls, raw: bytes) -> LeaseRecord:
         """Parse :meth:`encode`; raises CorruptionError on anything else."""
         found = _RECORD.fullmatch(raw)
-        if found is None or int(found[4], 16) != zlib.crc32(raw[:-_TAIL_BYTES]):
+        if found is None or int(found[4], 16) != zlib.crc32(raw[: found.start(4)]):
             raise CorruptionError("a session's lease record does not parse")
         return cls(found[1].decode().rstrip(), int(found[2]), found[3].decode())
 

@@ -49,8 +49,8 @@ NODE_BYTES_MAX = 900_000
 
 
 class SessionNode(Struct, frozen=True):
-    """The kind, address and host of a session, and the digest of its process's token: who knows the token may end it
-    (:func:`bookkeeper.coordination.lease.digest_of`).
+    """The kind, address and host of a session, and the digest of its process's token. A supervisor that knows the
+    token may end it (:func:`bookkeeper.coordination.lease.digest_of`).
     """
 
     kind: str

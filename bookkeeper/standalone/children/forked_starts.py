@@ -143,8 +143,8 @@ class ForkedStarts:
 
     def start(self, module: str, arguments: Sequence[str], output: int, token: str) -> int:
         """Start ``python -m module arguments`` with its output in this descriptor; returns its pid. Its environment has
-        the ``token`` of its sessions, because everybody sees its command line. It ends with this process. Raises
-        StaleServerError, OSError; then no process runs.
+        the ``token`` of its sessions, because every user of the machine sees its command line. It ends with this
+        process. Raises StaleServerError, OSError; then no process runs.
         """
         assert self._channel is not None
         read, write = os.pipe()
