@@ -62,8 +62,8 @@ def _judge(demo: subprocess.Popen[str], directory: Path) -> str:
     pattern = r"^shipped: \d+ files, ([\d,]+) of ([\d,]+) records, [\d.,]+ MB sent, [\d,]+ records sent again$"
     shipped = re.search(pattern, text, re.MULTILINE)
     assert shipped is not None, text
-    assert shipped[1] == shipped[2]
-    assert "the true figures may be higher" not in text
+    assert shipped[1] == shipped[2], text
+    assert "the true figures may be higher" not in text, text
     assert re.search(r"^lag of a row while loading: p50 [\d,]+ ms, max [\d,]+ ms", text, re.MULTILINE)
     _wait_until_gone(directory)
     for log in (directory / "west" / "logs" / "replay.log", directory / "east" / "logs" / "replay.log"):

@@ -67,7 +67,11 @@ class StillClock(SystemClock):
 
 
 class HeldReplay(LocalReplay):
-    """Its tasks that follow are the test: ``begun`` has their names, and each one lasts until it has an ending."""
+    """Its tasks that follow are the test: ``begun`` has their names, and each one lasts until it has an ending.
+    ``before_note`` is called before lines of the journal are taken.
+    """
+
+    before_note: Callable[[], None] = staticmethod(lambda: None)
 
     def __init__(self, *arguments: object) -> None:
         super().__init__(*arguments)  # type: ignore[arg-type]
@@ -81,6 +85,11 @@ class HeldReplay(LocalReplay):
         problem = self.endings[run].get(timeout=LIMIT_S)
         if problem:
             raise UnavailableError(problem)
+
+    def note(self, ranges: bytes, results: bytes) -> None:
+        """See the contract."""
+        self.before_note()
+        super().note(ranges, results)
 
 
 @dataclass(slots=True)

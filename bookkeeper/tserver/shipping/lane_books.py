@@ -196,8 +196,11 @@ class LaneBooks:
             if not is_last:
                 self._open_streams()
                 self._look()
-            self._write_lines()
-            self._write_cells()
+            with self._lock:  # at one moment: a later cell would be in the books before its line is in the journal
+                lines = self._take_lines() if is_last or self._has_lines() else []
+                unbooked = self._take_unbooked()
+            self._write_lines(lines)
+            self._write_cells(unbooked)
             self._send_reports()
             with self._lock:
                 self._hurry.wait_for(lambda: self._stopping or self._is_urgent, BOOKS_MS / 1000)
@@ -281,11 +284,17 @@ class LaneBooks:
     def _has_lines(self) -> bool:
         return bool(self._lines) and self._now_ns() >= self._lines_again_ns
 
-    def _write_lines(self) -> None:
-        with self._lock:
-            if not self._has_lines():
-                return
-            lines, self._lines = self._lines, []
+    def _take_lines(self) -> list[JournalLine]:
+        lines, self._lines = self._lines, []
+        return lines
+
+    def _take_unbooked(self) -> dict[StreamId, tuple[WorkItem, StreamProgress]]:
+        unbooked, self._unbooked = self._unbooked, {}
+        return unbooked
+
+    def _write_lines(self, lines: list[JournalLine]) -> None:
+        if not lines:
+            return
         try:
             self._tools.note([line.range for line in lines], [line.result for line in lines])
         except BookkeeperError as error:
@@ -294,9 +303,7 @@ class LaneBooks:
                 self._lines = (lines + self._lines)[-LINES_MAX:]
                 self._lines_again_ns = self._now_ns() + AGAIN_MS * 1_000_000
 
-    def _write_cells(self) -> None:
-        with self._lock:
-            unbooked, self._unbooked = self._unbooked, {}
+    def _write_cells(self, unbooked: dict[StreamId, tuple[WorkItem, StreamProgress]]) -> None:
         try:
             worker_books.write_finished(self._tools.metadata, unbooked.values())
         except BookkeeperError as error:

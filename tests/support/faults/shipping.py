@@ -319,9 +319,16 @@ SHIPPING: dict[str, Switch] = {
     "books-come-before-the-journal": Switch(
         "bookkeeper.tserver.shipping.lane_books",
         "LaneBooks._run",
-        old="self._write_lines()",
+        old="self._write_lines(lines)",
         new="pass",
         breaks="ranges that are finished in the books are not in the journal",
+    ),
+    "cells-are-taken-behind-the-journal": Switch(
+        "bookkeeper.tserver.shipping.lane_books",
+        "LaneBooks._run",
+        old="self._write_cells(unbooked)",
+        new="self._write_cells({**unbooked, **self._take_unbooked()})",
+        breaks="a range that came during the call to the journal is finished in the books, and its line is not written",
     ),
     "reports-come-before-the-books": Switch(
         "bookkeeper.tserver.shipping.lane_books",

@@ -85,6 +85,35 @@ def test_without_its_rule_the_books_are_ahead_of_the_journal(scene: Scene) -> No
         check_journal(scene)
 
 
+def check_journal_of_a_later_result(scene: Scene) -> None:
+    run = scene.open()
+    scene.logs.note_end(LOG, 5)
+    r = scene.one(run)
+    in_books: list[int] = []
+
+    def bring_more() -> None:
+        """While the journal takes the first line, the task brings a later result."""
+        in_books.append(scene.finished())
+        if len(in_books) == 1:
+            scene.logs.note_end(LOG, 9)
+            scene.poll(run, acked(scene.one(run)))
+
+    scene.replay.before_note = bring_more
+    scene.poll(run, acked(r))
+    scene.wait_for(lambda: len(scene.replay.noted) == 2, "both lines are in the journal")
+    assert in_books == [1, 5], "the books are ahead of the journal"
+    scene.wait_finished(9)
+
+
+def test_a_result_that_comes_during_a_call_to_the_journal_is_in_the_books_after_its_own_line(scene: Scene) -> None:
+    check_journal_of_a_later_result(scene)
+
+
+def test_without_one_moment_for_both_the_books_are_ahead_of_the_journal(scene: Scene) -> None:
+    with fault("cells-are-taken-behind-the-journal"), pytest.raises(AssertionError, match="ahead of the journal"):
+        check_journal_of_a_later_result(scene)
+
+
 def test_lines_wait_for_a_replay_process_and_cells_do_not(scene: Scene) -> None:
     run = scene.open()
     scene.logs.note_end(LOG, 5)
@@ -601,6 +630,18 @@ def test_a_tserver_that_stops_has_written_what_its_task_brought(scene: Scene) ->
     scene.poll(run, acked(scene.one(run)))
     scene.worker.stop()
     assert scene.finished() == 5
+
+
+def test_a_tserver_that_stops_tries_once_more_to_write_lines_that_wait(scene: Scene) -> None:
+    run = scene.open()
+    scene.logs.note_end(LOG, 5)
+    r = scene.one(run)
+    scene.replay.session.close()
+    scene.poll(run, acked(r))
+    scene.wait_finished(5)
+    scene.replay.session = scene.replay.coordination.open_session("replay", scene.replay.server.address)
+    scene.worker.stop()
+    assert [(line.first, row.acked_offset) for line, row in scene.replay.noted] == [(2, 5)]
 
 
 def test_lines_of_a_stream_that_join_are_one() -> None:
