@@ -105,6 +105,8 @@ class Quorum:
 
     def node(self, path: str, at: int) -> Node | None:
         """A node behind a transaction."""
+        if at >= self.zxid:
+            return self.now.get(path)
         return next((node for zxid, node in reversed(self._history.get(path, ())) if zxid <= at), None)
 
     def names(self, path: str, at: int) -> Names:

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from bookkeeper.master.cycle.work_dispatch import LOOKS_SLACK_MS
 from bookkeeper.master.index.write_times import AGE_PARTS, APART_NS
 from bookkeeper.master.leadership import Leadership
+from bookkeeper.master.queries.causes import Now
 from bookkeeper.master.queries.target_states import all_states
 from bookkeeper.metadata import keys
 from bookkeeper.metadata.metadata_table import CLOSED_RANK, Column
@@ -79,7 +80,8 @@ def wrong_lags(cluster: Cluster, ledger: Ledger, told: ToldOffsets, now_ns: int)
 
 def shown_ages(lead: Leadership) -> Iterator[tuple[str, TargetKey, int, float]]:
     """Log, target, first missing offset and shown age: of files that lack records, and of ranges in quarantine."""
-    dispatcher, now = lead.cycle.dispatcher, lead.moment()
+    # The age needs the leader's clocks. A look at its processes would also bring news of ZooKeeper to the leader.
+    dispatcher, now = lead.cycle.dispatcher, Now(lead.clock.boot_ns(), lead.clock.wall_ms())
     states = all_states(lead.cycle.books.snapshot.files, dispatcher.shipping, now, lambda _target: True, 1)
     for state in states:
         if state.lag_records and state.lag_seconds is not None:

@@ -81,6 +81,10 @@ class SimCoordination:
             if session.kind in kinds
         ]
 
+    def census(self) -> tuple[int, int]:
+        """For the world: how many sessions there are, and how many of them are dead."""
+        return len(self.sessions_by_id), sum(session.dead for session in self.sessions_by_id.values())
+
     def has_session_news(self) -> bool:
         return True
 

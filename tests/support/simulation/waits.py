@@ -37,8 +37,7 @@ class WaitWatch:
 
     def broken(self, cluster: Cluster) -> list[str]:
         """The faults of the leader's answers now; nothing where they were judged before."""
-        sessions = cluster.coordination.sessions_by_id.values()
-        known = len(sessions), sum(session.dead for session in sessions)
+        known = cluster.coordination.census()
         stepped = cluster.world.kernel.stepped
         if stepped is not None and stepped.cluster != cluster.name and self._sessions.get(cluster.name) == known:
             return []  # a step of another cluster changes no answer

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import lru_cache
 from random import Random
 
 from bookkeeper.config.sections import Settings
@@ -31,6 +32,9 @@ REAPED_ODDS = 0.7
 """How often a supervisor ends the session of a process that was killed; else the others find its lease over."""
 
 POWER_FAILURE = "power failure"
+
+leader_of = lru_cache(maxsize=64)(layout.leader_of)
+"""The world asks for it after each step."""
 
 SUPERVISED = ("kill -9", POWER_FAILURE)
 """Ends of processes that a schedule makes, and follows up itself."""
@@ -77,14 +81,13 @@ class SeenSession:
     address: str
     process: Process
     host: HostIdentity | None
-
-    @property
-    def session_id(self) -> str:
-        return self.session.session_id
+    session_id: str
+    alive: str
+    """The node that is there while it lives."""
 
     @property
     def dead(self) -> bool:
-        return self.store.is_dead(self.session_id)
+        return self.alive not in self.store.quorum.now
 
     @property
     def lapsed(self) -> bool:
@@ -106,6 +109,8 @@ class Sessions:
     led: dict[int, str] = field(default_factory=dict)
     """The session that led in each epoch."""
     serials: int = 0
+    counted: tuple[int, int, int] = (0, 0, 0)
+    """The last transaction at which they were counted, how many there were, and how many of them were dead."""
 
 
 class SimZooKeeper(ZooKeeperCoordination):
@@ -142,17 +147,19 @@ class SimZooKeeper(ZooKeeperCoordination):
     def open_session(self, kind: str, address: str, host: HostIdentity | None = None) -> Session:
         session = super().open_session(kind, address, host)
         assert self._process is not None, "the world opens no sessions"
-        seen = SeenSession(self, session, kind, address, self._process, host)
-        self.seen.by_id[session.session_id] = seen
+        session_id = session.session_id
+        alive = self._zk.at(layout.ALIVE, session_id)
+        seen = SeenSession(self, session, kind, address, self._process, host, session_id, alive)
+        self.seen.by_id[session_id] = seen
         self.seen.opened.append(seen)
-        self._process.on_death.append(lambda: self._reap(session.session_id))
+        self._process.on_death.append(lambda: self._reap(alive))
         return session
 
-    def _reap(self, session_id: str) -> None:
+    def _reap(self, alive: str) -> None:
         """The process has died; its supervisor ends the session at once, or nobody does."""
         assert self._process is not None
         if self._process.reason != POWER_FAILURE and self.quorum.dice.random() < REAPED_ODDS:
-            commit_late(self.quorum, [Remove(self._zk.at(layout.ALIVE, session_id), ANY)])
+            commit_late(self.quorum, [Remove(alive, ANY)])
 
     # ---- for the world
 
@@ -165,6 +172,15 @@ class SimZooKeeper(ZooKeeperCoordination):
     def sessions_by_id(self) -> dict[str, SeenSession]:
         """Sessions that were not forgotten."""
         return self.seen.by_id
+
+    def census(self) -> tuple[int, int]:
+        """How many sessions there are, and how many of them are dead."""
+        zxid, count, dead = self.seen.counted
+        if (zxid, count) != (self.quorum.zxid, len(self.seen.by_id)):
+            zxid, count = self.quorum.zxid, len(self.seen.by_id)
+            dead = sum(session.dead for session in self.seen.by_id.values())
+            self.seen.counted = zxid, count, dead
+        return count, dead
 
     def of(self, process: Process) -> SimZooKeeper:
         """The store of a new process."""
@@ -226,7 +242,7 @@ class SimZooKeeper(ZooKeeperCoordination):
 
     def live_leader(self) -> Leader | None:
         """The leading session now."""
-        leader = layout.leader_of(self.quorum.now[self._zk.at(layout.LEADER)].content)
+        leader = leader_of(self.quorum.now[self._zk.at(layout.LEADER)].content)
         return None if leader is None or self.is_dead(leader.session_id) else leader
 
     @property
