@@ -42,7 +42,6 @@ pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.timeout(90
 
 TO_NORTH = TargetKey("north", "n1", "t1", 1)
 LIMIT_S = 120.0
-NAMED_S = 15.0
 """A process that hangs is named within this time."""
 
 
@@ -351,7 +350,7 @@ def test_told_to_stop_with_a_task_under_way_it_says_nothing_and_leaves_no_orphan
     assert [line for line in more if " INFO bookkeeper." not in line] == []
 
 
-def is_said(process: ReplayProcess, words: str, limit_s: float = NAMED_S) -> bool:
+def is_said(process: ReplayProcess, words: str, limit_s: float = LIMIT_S) -> bool:
     """Whether the process says in time what hangs; "" = nothing."""
     return wait_until(lambda: process.status().get("problem", "") == words, limit_s)
 
@@ -387,7 +386,7 @@ def test_a_worker_that_hangs_is_ended_and_not_the_one_that_waits_for_its_peer(
             assert all(event.wait(LIMIT_S) for event in begun)
             (stopped,) = pids_connected_to(process, east.tservers[0].address)
             os.kill(stopped, signal.SIGSTOP)
-            error = hangs.result(NAMED_S)[1].error
+            error = hangs.result(LIMIT_S)[1].error
             assert error is not None
             assert (error.failed_at, error.transient) == ("replay", True)
             assert f"process {stopped}, which ships {files[0]} to east, hung" in error.message
@@ -410,7 +409,7 @@ def test_a_worker_that_is_blocked_is_ended_although_its_other_threads_run(
     (logs / "blocking").unlink()
     os.mkfifo(logs / "blocking")
     ranges = [a_range(file, 1, 40, quorum=east.quorum, range_id=n) for n, file in enumerate((good, blocking))]
-    found = process.run(ranges, NAMED_S)
+    found = process.run(ranges)
     error = found[1].error
     assert (found[0].acked_offset, found[0].error) == (40, None)
     assert error is not None
@@ -442,7 +441,7 @@ def test_workers_that_are_stopped_between_tasks_and_their_parent_are_replaced(
         stopped.suspend()
     with ThreadPoolExecutor(1) as threads:
         run = threads.submit(process.run, [wanted])
-        assert all_gone(python, NAMED_S), "a worker without a task, or the parent of the workers, stays stopped"
+        assert all_gone(python), "a worker without a task, or the parent of the workers, stays stopped"
         result = run.result(LIMIT_S)[1]
     assert (result.acked_offset, result.error) == (40, None)
     assert east.memory.rows == rows(1, 40)
