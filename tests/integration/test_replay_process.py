@@ -42,7 +42,6 @@ pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.timeout(90
 
 TO_NORTH = TargetKey("north", "n1", "t1", 1)
 LIMIT_S = 120.0
-"""A process that hangs is named within this time."""
 
 
 def rows(first: int, count: int) -> list[bytes]:

@@ -81,9 +81,12 @@ class SeenSession:
     address: str
     process: Process
     host: HostIdentity | None
-    session_id: str
     alive: str
     """The node that is there while it lives."""
+
+    @property
+    def session_id(self) -> str:
+        return self.session.session_id
 
     @property
     def dead(self) -> bool:
@@ -147,10 +150,9 @@ class SimZooKeeper(ZooKeeperCoordination):
     def open_session(self, kind: str, address: str, host: HostIdentity | None = None) -> Session:
         session = super().open_session(kind, address, host)
         assert self._process is not None, "the world opens no sessions"
-        session_id = session.session_id
-        alive = self._zk.at(layout.ALIVE, session_id)
-        seen = SeenSession(self, session, kind, address, self._process, host, session_id, alive)
-        self.seen.by_id[session_id] = seen
+        alive = self._zk.at(layout.ALIVE, session.session_id)
+        seen = SeenSession(self, session, kind, address, self._process, host, alive)
+        self.seen.by_id[session.session_id] = seen
         self.seen.opened.append(seen)
         self._process.on_death.append(lambda: self._reap(alive))
         return session
@@ -214,13 +216,13 @@ class SimZooKeeper(ZooKeeperCoordination):
 
     def outlast(self, to_ns: int) -> None:
         """Time is about to pass at once up to then, in which each live process renews its lease."""
-        for session_id, seen in self.seen.by_id.items():
+        for seen in self.seen.by_id.values():
             if seen.lapsed:
                 continue
-            own, path = seen.session, self._zk.at(layout.ALIVE, session_id)
+            own = seen.session
             assert isinstance(own, ZooKeeperSession)
             own._valid_until_ns += to_ns - self.kernel.now_ns
-            (own._version,) = self.quorum.commit([Write(path, b"", ANY)])
+            (own._version,) = self.quorum.commit([Write(seen.alive, b"", ANY)])
 
     @property
     def unreadable(self) -> bool:

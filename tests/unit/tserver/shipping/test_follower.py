@@ -114,7 +114,8 @@ def test_without_one_moment_for_both_the_books_are_ahead_of_the_journal(scene: S
         check_journal_of_a_later_result(scene)
 
 
-def test_lines_wait_for_a_replay_process_and_cells_do_not(scene: Scene) -> None:
+def let_a_line_wait(scene: Scene) -> None:
+    """A result comes while no replay process answers; now one does."""
     run = scene.open()
     scene.logs.note_end(LOG, 5)
     r = scene.one(run)
@@ -123,6 +124,10 @@ def test_lines_wait_for_a_replay_process_and_cells_do_not(scene: Scene) -> None:
     scene.wait_finished(5)
     assert not scene.replay.noted
     scene.replay.session = scene.replay.coordination.open_session("replay", scene.replay.server.address)
+
+
+def test_lines_wait_for_a_replay_process_and_cells_do_not(scene: Scene) -> None:
+    let_a_line_wait(scene)
     scene.jump(1_000)
     scene.wait_for(lambda: bool(scene.replay.noted), "the line is in the journal")
 
@@ -633,13 +638,7 @@ def test_a_tserver_that_stops_has_written_what_its_task_brought(scene: Scene) ->
 
 
 def test_a_tserver_that_stops_tries_once_more_to_write_lines_that_wait(scene: Scene) -> None:
-    run = scene.open()
-    scene.logs.note_end(LOG, 5)
-    r = scene.one(run)
-    scene.replay.session.close()
-    scene.poll(run, acked(r))
-    scene.wait_finished(5)
-    scene.replay.session = scene.replay.coordination.open_session("replay", scene.replay.server.address)
+    let_a_line_wait(scene)
     scene.worker.stop()
     assert [(line.first, row.acked_offset) for line, row in scene.replay.noted] == [(2, 5)]
 
