@@ -1,6 +1,7 @@
 """The books of a lane: while they are away, streams that they know go on, all else waits, and then all is written.
 
-Runs and tasks have the same rules. A report says no offset that the books lack; nothing is sent twice.
+Runs and tasks have the same rules. A report says no offset that the books lack; nothing is sent twice. The journal has
+each range before the books have it.
 """
 
 from __future__ import annotations
@@ -11,9 +12,13 @@ from pathlib import Path
 
 import pytest
 
-from bookkeeper.replay.ranges import Range
+from bookkeeper.replay.ranges import Range, RangeError
+from bookkeeper.tserver.shipping.lane_books import JournalLine, add_line
 from tests.support.faults import fault
 from tests.support.followed_scene import LATER, LIMIT_S, LOG, Scene, acked, followed_scene
+from tests.support.ranges import a_range
+
+AWAY = RangeError("unavailable", "east is away", transient=True)
 
 
 @pytest.fixture
@@ -156,3 +161,90 @@ def test_what_runs_brought_is_in_the_books_when_a_tserver_has_stopped(scene: Sce
     may_end.set()
     stopping.join(LIMIT_S)
     assert scene.finished() == 5
+
+
+def check_journal(scene: Scene) -> None:
+    run = scene.open()
+    scene.logs.note_end(LOG, 5)
+    r = scene.one(run)
+    scene.poll(run, acked(r))
+    scene.wait_finished(5)
+    assert [(line.first, row.acked_offset, row.records) for line, row in scene.replay.noted] == [(2, 5, 4)], (
+        "the books are ahead of the journal"
+    )
+
+
+def test_the_journal_has_a_range_before_the_books_have(scene: Scene) -> None:
+    check_journal(scene)
+
+
+def test_without_its_rule_the_books_are_ahead_of_the_journal(scene: Scene) -> None:
+    with fault("books-come-before-the-journal"), pytest.raises(AssertionError, match="ahead of the journal"):
+        check_journal(scene)
+
+
+def check_journal_of_a_later_result(scene: Scene) -> None:
+    run = scene.open()
+    scene.logs.note_end(LOG, 5)
+    r = scene.one(run)
+    in_books: list[int] = []
+
+    def bring_more() -> None:
+        """While the journal takes the first line, the task brings a later result."""
+        in_books.append(scene.finished())
+        if len(in_books) == 1:
+            scene.logs.note_end(LOG, 9)
+            scene.poll(run, acked(scene.one(run)))
+
+    scene.replay.before_note = bring_more
+    scene.poll(run, acked(r))
+    scene.wait_for(lambda: len(scene.replay.noted) == 2, "both lines are in the journal")
+    assert in_books == [1, 5], "the books are ahead of the journal"
+    scene.wait_finished(9)
+
+
+def test_a_result_that_comes_during_a_call_to_the_journal_is_in_the_books_after_its_own_line(scene: Scene) -> None:
+    check_journal_of_a_later_result(scene)
+
+
+def test_without_one_moment_for_both_the_books_are_ahead_of_the_journal(scene: Scene) -> None:
+    with fault("cells-are-taken-behind-the-journal"), pytest.raises(AssertionError, match="ahead of the journal"):
+        check_journal_of_a_later_result(scene)
+
+
+def let_a_line_wait(scene: Scene) -> None:
+    """A result comes while no replay process answers; now one does."""
+    run = scene.open()
+    scene.logs.note_end(LOG, 5)
+    r = scene.one(run)
+    scene.replay.session.close()
+    scene.poll(run, acked(r))
+    scene.wait_finished(5)
+    assert not scene.replay.noted
+    scene.replay.session = scene.replay.coordination.open_session("replay", scene.replay.server.address)
+
+
+def test_lines_wait_for_a_replay_process_and_cells_do_not(scene: Scene) -> None:
+    let_a_line_wait(scene)
+    scene.jump(1_000)
+    scene.wait_for(lambda: bool(scene.replay.noted), "the line is in the journal")
+
+
+def test_a_tserver_that_stops_tries_once_more_to_write_lines_that_wait(scene: Scene) -> None:
+    let_a_line_wait(scene)
+    scene.worker.stop()
+    assert [(line.first, row.acked_offset) for line, row in scene.replay.noted] == [(2, 5)]
+
+
+def test_lines_of_a_stream_that_join_are_one() -> None:
+    lines: list[JournalLine] = []
+    parts = [a_range("w", 1, 2), a_range("w", 3, 4), a_range("other", 1, 2), a_range("w", 5, 6), a_range("w", 7, 9)]
+    for r in parts[:3]:
+        add_line(lines, JournalLine(r, acked(r)))
+    for r in parts[3:]:
+        add_line(lines, JournalLine(r, acked(r, r.finished, AWAY)))
+    assert [(line.range.file, line.range.first, line.range.last, line.result.records) for line in lines] == [
+        ("w", 1, 6, 4),
+        ("other", 1, 2, 2),
+        ("w", 7, 9, 0),
+    ], "an error ends a line"
