@@ -15,6 +15,7 @@ import pytest
 
 from bookkeeper.coordination.config_changes import next_count
 from bookkeeper.coordination.coordination_protocol import Coordination, Session, Versioned
+from bookkeeper.coordination.host_times import raise_times, times_of
 from bookkeeper.errors import ConflictError, InvalidInputError, LeaseLostError, RefusedError
 from bookkeeper.model import HostIdentity
 from tests.support.coordination_process import LEASE_MS, MARGIN_MS, STORES, CoordinationProcess, new_store
@@ -392,3 +393,27 @@ def test_the_tree_is_of_one_moment_while_it_changes(site: Site, store: Coordinat
             assert len(values) == 1 + generation - first, "the values are of another moment than the generation"
         writing.join()
     assert store.tree() == (first + 30, store.children("/"))
+
+
+# ---- the server times of hosts (N7)
+
+
+def test_n7_a_process_whose_session_is_over_takes_no_later_times(site: Site, store: Coordination) -> None:
+    session = store.open_session("tserver", "h:1")
+    raise_times(store, session, "host1", 1_000)
+    raise_times(store, session, "host1", 900)
+    session.close()
+    with closing(site.open()) as other:
+        reader = other.open_session("tserver", "h:2")
+        assert times_of(other, reader, {"host1", "host2"}) == 1_000
+        assert times_of(other, reader, set()) == 0
+    with must_raise(LeaseLostError, "N7: times are taken that the next leader did not see"):
+        raise_times(store, session, "host1", 2_000)
+
+
+def test_n7_red_nobody_looks_at_the_session(site: Site, store: Coordination) -> None:
+    with (
+        fault("times-are-taken-without-a-session"),
+        pytest.raises(AssertionError, match="N7: times are taken that the next leader did not see"),
+    ):
+        test_n7_a_process_whose_session_is_over_takes_no_later_times(site, store)

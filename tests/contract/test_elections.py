@@ -25,6 +25,8 @@ from tests.support.faults import fault
 
 KEY = ("1", "t-00000")
 HOSTS = ("h1", "h2", "h3")
+LEASE_MS = 60_000
+"""Of the hosts' sessions: none is over by itself while a test runs."""
 
 
 class Electorate(Protocol):
@@ -101,7 +103,7 @@ def hosts(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Electorate
     if request.param == "master":
         yield Asked()
         return
-    coordination = STORES[request.param](new_store(request.param, request, tmp_path))
+    coordination = STORES[request.param](new_store(request.param, request, tmp_path), LEASE_MS)
     yield Standing(coordination)
     coordination.close()
 
@@ -191,7 +193,7 @@ def test_before_the_first_state_a_voter_that_has_said_nothing_may_lead(hosts: El
 @pytest.fixture(params=list(STORES))
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Coordination]:
     """One store."""
-    coordination = STORES[request.param](new_store(request.param, request, tmp_path))
+    coordination = STORES[request.param](new_store(request.param, request, tmp_path), LEASE_MS)
     yield coordination
     coordination.close()
 

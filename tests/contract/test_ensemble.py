@@ -81,7 +81,26 @@ def test_a_node_that_was_made_anew_has_its_first_version(two: tuple[Servers, Ser
     a = servers.at("a")
     servers.commit(Create(a), Write(a, b"1", 0))
     assert servers.commit(Remove(a, 1), Create(a, b"2")) == [0, 0]
-    assert (servers.versions(a), other.read(a)) == ([0], [Node(b"2", 0)])
+    assert other.read(a) == [Node(b"2", 0)]
+    (written,) = other.written(a)
+    assert written is not None
+    assert written.version == 0
+
+
+def test_an_answer_names_the_newest_transaction_that_its_server_knows(two: tuple[Servers, Servers]) -> None:
+    servers, other = two
+    a, b = servers.at("a"), servers.at("b")
+    servers.commit(Create(a), Create(b))
+    before = servers.newest_zxid
+    servers.commit(Write(a, b"1", 0))
+    between = servers.newest_zxid
+    servers.commit(Write(b, b"1", 0))
+    of_a, of_b, missing = other.written(a, b, servers.at("missing"))
+    assert of_a is not None
+    assert of_b is not None
+    assert missing is None
+    assert before < of_a.zxid <= between < of_b.zxid <= servers.newest_zxid
+    assert other.newest_zxid >= of_b.zxid
 
 
 def test_names_are_sorted_and_their_changes_counted(two: tuple[Servers, Servers]) -> None:

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from unittest import mock
 
 import psutil
 import pytest
@@ -24,9 +26,9 @@ from bookkeeper.coordination.coordination_protocol import Session
 from bookkeeper.coordination.host_leases import HostLeases, new_token, own_token
 from bookkeeper.coordination.lease import LeaseRecord
 from bookkeeper.coordination.lease_file import read_boot_id
-from bookkeeper.coordination.zookeeper.ensemble import Change, Node, Write
+from bookkeeper.coordination.zookeeper.ensemble import Change, Node, Write, Written
 from bookkeeper.coordination.zookeeper.layout import session_of
-from bookkeeper.coordination.zookeeper.zookeeper import ZooKeeperCoordination
+from bookkeeper.coordination.zookeeper.zookeeper import READ_NODES_MAX, ZooKeeperCoordination
 from bookkeeper.coordination.zookeeper.zookeeper_session import ZooKeeperSession
 from bookkeeper.errors import (
     BookkeeperError,
@@ -83,8 +85,8 @@ def a_session_outlives_the_session_of_its_connection(place: Place) -> None:
     expire(store, place.server, proxy)
     assert session.is_valid(), "a live session counts as dead"
     assert is_alive(observer, session), "a live session counts as dead"
-    before = store._zk.versions(store._zk.at("alive", session.session_id))
-    wait_until(lambda: store._zk.versions(store._zk.at("alive", session.session_id)) > before, "a renewal")
+    before = store._zk.written(store._zk.at("alive", session.session_id))
+    wait_until(lambda: store._zk.written(store._zk.at("alive", session.session_id)) != before, "a renewal")
     assert session.is_valid()
 
 
@@ -114,14 +116,14 @@ def a_renewal_before_the_verdict_counts(place: Place) -> None:
     session = renewing(store.open_session("tserver", "h:1"))
     assert is_alive(observer, session)
     clock.jump(HOUR_MS + MARGIN_MS + 1_000)
-    look = observer._zk.versions
+    look = observer._zk.written
 
-    def renewed_after_look(*paths: str, is_synced: bool = False) -> list[int | None]:
+    def renewed_after_look(*paths: str, is_synced: bool = False) -> list[Written | None]:
         found = look(*paths, is_synced=is_synced)
         assert session._renew()
         return found
 
-    observer._zk.versions = renewed_after_look  # type: ignore[method-assign]
+    observer._zk.written = renewed_after_look  # type: ignore[method-assign]
     assert is_alive(observer, session), "a live session counts as dead"
     assert session._renew()
 
@@ -157,6 +159,37 @@ def a_dark_server_ends_no_session(place: Place) -> None:
     threading.Event().wait(5)
     assert session.is_valid(), "a server that went dark ended a session"
     used.drop()
+
+
+def a_machine_without_power_leaves_time_for_the_other_servers(place: Place) -> None:
+    """S5: the connection ends, and the first servers that are tried do not even refuse."""
+    order = mock.patch("random.shuffle")  # kazoo tries the servers in a random order
+    with full_server() as dark, full_server() as other, order:
+        proxy = place.proxy()
+        store = place.open(dark, other, f"{proxy.host}:{proxy.port}")
+        ended, client = threading.Event(), store._zk._connection.client
+        client.add_listener(lambda _state: ended.set())
+        proxy.drop()
+        assert ended.wait(10), "the connection has not ended"
+        try:
+            store.generation()
+        except UnavailableError as error:
+            raise AssertionError(f"dark servers took all of the time of a call: {error}") from error
+
+
+@contextmanager
+def full_server() -> Iterator[str]:
+    """The address of a server that takes no more connections, and refuses none: the kernel drops their packets."""
+    with ExitStack() as stack:
+        server = stack.enter_context(socket.create_server(("127.0.0.1", 0), backlog=0))
+        while True:
+            waiting = stack.enter_context(socket.socket())
+            waiting.settimeout(0.2)
+            try:
+                waiting.connect(server.getsockname())
+            except TimeoutError:
+                break
+        yield "{}:{}".format(*server.getsockname())
 
 
 def a_session_comes_in_one_step(place: Place) -> None:
@@ -375,6 +408,23 @@ def a_look_at_what_has_not_changed_costs_one_packet(place: Place) -> None:
     assert not asked, "a master that stands by asks although nothing has changed"
 
 
+def a_successor_knows_who_has_been_silent(place: Place) -> None:
+    """A machine dies, and with it the leading master and a tserver."""
+    clock = TestClock()
+    there = place.open(lease_ms=HOUR_MS, renew_ms=HOUR_MS // 3)
+    candidate = place.open(clock=clock, lease_ms=HOUR_MS, renew_ms=HOUR_MS // 3)
+    leader, tserver = there.open_session("master", "h:1"), there.open_session("tserver", "h:2")
+    own = renewing(candidate.open_session("master", "h:3"))
+    assert there.try_lead(leader) is not None
+    assert candidate.try_lead(own) is None
+    clock.jump(HOUR_MS // 2)
+    assert own._renew()
+    assert candidate.try_lead(own) is None
+    clock.jump(HOUR_MS // 2 + MARGIN_MS + 1_000)
+    assert candidate.try_lead(own) is not None
+    assert not is_alive(candidate, tserver), "the tablets of a dead machine wait for a second lease"
+
+
 def requests_of(store: ZooKeeperCoordination) -> list[str]:
     """The requests of the store from now on."""
     client, asked = store._zk._connection.client, list[str]()
@@ -421,6 +471,10 @@ LAWS: dict[str, tuple[Callable[[Place], None], str]] = {
         "the host ends a process that renews its lease",
     ),
     "zookeeper-waits-for-its-server": (a_dark_server_ends_no_session, "a server that went dark ended a session"),
+    "zookeeper-a-server-takes-all-the-time": (
+        a_machine_without_power_leaves_time_for_the_other_servers,
+        "dark servers took all of the time of a call",
+    ),
     "zookeeper-session-in-two-steps": (a_session_comes_in_one_step, "a session was dead before it lived"),
     "zookeeper-ends-without-token": (
         a_lease_file_ends_only_a_session_of_its_token,
@@ -444,6 +498,10 @@ LAWS: dict[str, tuple[Callable[[Place], None], str]] = {
     "zookeeper-reads-again": (a_look_at_what_has_not_changed_costs_one_packet, "costs more than one packet"),
     "zookeeper-lists-again": (a_look_at_what_has_not_changed_costs_one_packet, "costs more than one packet"),
     "zookeeper-candidates-ask": (a_look_at_what_has_not_changed_costs_one_packet, "asks although nothing has changed"),
+    "zookeeper-forgets-the-order": (
+        a_successor_knows_who_has_been_silent,
+        "the tablets of a dead machine wait for a second lease",
+    ),
     "zookeeper-no-news": (news_are_told, "a change was not told"),
 }
 """By the switch that takes the cure away: the law, and the words of its failure then."""
@@ -469,18 +527,22 @@ def test_a_law_of_the_store_is_red_without_its_cure(switch: str, place: Place) -
 
 
 def test_the_tree_is_read_by_its_changes(place: Place) -> None:
-    store, writer = place.open(), place.open()
+    store, writer = place.open(lease_ms=HOUR_MS), place.open(lease_ms=HOUR_MS)
     for number in range(1_000):
         writer.put(f"/tables/{number}", b"x" * 100)
-    assert len(store.children("/tables/")) == 1_000
     read_at: list[str] = []
-    read = store._zk.read
+    most, read = 0, store._zk.read
 
     def counted(*paths: str) -> list[Node | None]:
+        nonlocal most
+        most = max(most, len(paths))
         read_at.extend(paths)
         return read(*paths)
 
     store._zk.read = counted  # type: ignore[method-assign]
+    assert len(store.children("/tables/")) == 1_000
+    assert most <= READ_NODES_MAX, "a call asks for a whole tree, and has the time of a call for it"
+    read_at.clear()
     writer.put("/tables/7", b"new")
     assert store.children("/tables/")["/tables/7"].value == b"new"
     assert len(read_at) <= 5, f"one changed value costs {read_at}"

@@ -109,8 +109,10 @@ def new_topology(tmp_path: Path, switch: str = "") -> Iterator[Topology]:
         for server, machine in zip(servers, machines.all, strict=False):
             if not switch and server.mode != "leader":
                 machines.cut(client, machine)
-        place = f"{url} {store_id} {client.directory / 'leases'} {LEASE_MS}"
-        process = stack.enter_context(CoordinationProcess("zookeeper", place, machine=client, switch=switch))
+        place = f"{url} {store_id} {client.directory / 'leases'}"
+        process = stack.enter_context(
+            CoordinationProcess("zookeeper", place, str(LEASE_MS), machine=client, switch=switch)
+        )
         session = process.ask("open", "tserver", "h:1")
         machines.join_all()
         yield Topology(machines, servers, process, session)

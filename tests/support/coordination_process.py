@@ -41,18 +41,18 @@ CALL_MS = 1_000
 SETTINGS = CoordinationSettings(session_lease_ms=LEASE_MS, session_renew_ms=RENEW_MS, session_margin_ms=MARGIN_MS)
 
 
-def open_embedded(directory: str) -> Coordination:
-    return EmbeddedCoordination(Path(directory), SETTINGS)
+def open_embedded(directory: str, lease_ms: int | str = LEASE_MS) -> Coordination:
+    return EmbeddedCoordination(Path(directory), replace(SETTINGS, session_lease_ms=int(lease_ms)))
 
 
-def open_zookeeper(place: str) -> ZooKeeperCoordination:
-    """``place``: the URL, the id of the store, the directory of the host's lease files, and the lease in ms, if it is
-    another one than :data:`LEASE_MS`.
+def open_zookeeper(place: str, lease_ms: int | str = LEASE_MS) -> ZooKeeperCoordination:
+    """``place``: the URL, the id of the store, and the directory of the host's lease files. A process gets the lease as
+    text.
     """
-    url, store_id, leases, *lease = place.split(" ")
-    clock, lease_ms = SystemClock(), int(lease[0]) if lease else LEASE_MS
-    settings = replace(SETTINGS, url=url, store_id=store_id, session_lease_ms=lease_ms)
-    return ZooKeeperCoordination(Access(parse_url(url)), settings, HostLeases(Path(leases), lease_ms, clock), clock)
+    url, store_id, leases = place.split(" ")
+    clock, settings = SystemClock(), replace(SETTINGS, url=url, store_id=store_id, session_lease_ms=int(lease_ms))
+    leases_of_host = HostLeases(Path(leases), settings.session_lease_ms, clock)
+    return ZooKeeperCoordination(Access(parse_url(url)), settings, leases_of_host, clock)
 
 
 STORES: dict[str, Callable[..., Coordination]] = {"embedded": open_embedded, "zookeeper": open_zookeeper}

@@ -80,6 +80,13 @@ class Node(Struct, frozen=True):
     version: int
 
 
+class Written(Struct, frozen=True):
+    """The version of a node, and the transaction that wrote it."""
+
+    version: int
+    zxid: int
+
+
 class Create(Struct, frozen=True):
     """A node that must not be there. ``is_public``: everybody may read it, whatever user made it."""
 
@@ -194,8 +201,15 @@ class Ensemble:
         asked = [client.get_async(path) for path in paths]
         return [self._node(one, until_ns) for one in asked]
 
-    def versions(self, *paths: str, is_synced: bool = False) -> list[int | None]:
-        """The versions of nodes, as :meth:`read`. ``is_synced``: as they were at :meth:`watched` or later."""
+    @property
+    def newest_zxid(self) -> int:
+        """The newest transaction that an answer has named. ZooKeeper has committed it, and all before it. It never goes
+        back: a connection takes no server that is behind it.
+        """
+        return int(self._connection.client.last_zxid)
+
+    def written(self, *paths: str, is_synced: bool = False) -> list[Written | None]:
+        """The last writes of nodes, as :meth:`read`. ``is_synced``: as they were at :meth:`watched` or later."""
         if not paths:
             return []
         client, until_ns = self._live()
@@ -203,7 +217,7 @@ class Ensemble:
             client.sync_async(self._url.root)
         asked = [client.exists_async(path) for path in paths]
         found = [self._answer(one, until_ns) for one in asked]
-        return [None if stat is None else int(stat.version) for stat in found]
+        return [None if stat is None else Written(int(stat.version), int(stat.mzxid)) for stat in found]
 
     def watched(self, nodes: Sequence[str] = (), lists: Sequence[str] = ()) -> tuple[list[Node | None], list[Names]]:
         """Nodes as :meth:`read` shows them, and the names in nodes. While none of them changes, this costs a sync.
@@ -522,8 +536,20 @@ def reason_of(error: BaseException) -> str:
     return str(error) or type(error).__name__
 
 
-class TlsHandler(SequentialThreadingHandler):  # type: ignore[misc]
-    """Kazoo's handler, for TLS: several answers may come in one record, and all but the first are in no socket then."""
+class StoreHandler(SequentialThreadingHandler):  # type: ignore[misc]
+    """Kazoo's handler, for a store on several servers. A server gets its share of the time of a call to take the
+    connection, so that the others are tried within that time: a machine without power refuses none. With TLS, several
+    answers may come in one record, and all but the first are in no socket then.
+    """
+
+    def __init__(self, servers: int) -> None:
+        super().__init__()
+        self._servers = servers
+
+    def create_connection(self, *arguments: Any, timeout: float, **named: Any) -> socket.socket:
+        """A connection. Raises OSError."""
+        made: socket.socket = super().create_connection(*arguments, timeout=timeout / self._servers, **named)
+        return made
 
     def select(self, readers: Sequence[Any], *others: Any) -> Any:
         """See :func:`select.select`."""
@@ -532,10 +558,10 @@ class TlsHandler(SequentialThreadingHandler):  # type: ignore[misc]
 
 
 def new_client(access: Access, call_ms: int, handler: SequentialThreadingHandler | None = None) -> KazooClient:
-    """A client that is not connected yet, and tries for ever once it is started, each server for ``call_ms``. Nothing
+    """A client that is not connected yet, and tries for ever once it is started, all servers for ``call_ms``. Nothing
     rests on the time-out of its session in ZooKeeper: the store has no ephemeral nodes.
     """
-    options: dict[str, Any] = {"handler": handler or (TlsHandler() if access.tls else None)}
+    options: dict[str, Any] = {"handler": handler or StoreHandler(access.url.servers.count(",") + 1)}
     if access.user:
         named = {"mechanism": "DIGEST-MD5", "username": access.user, "password": access.password}
         options |= {"sasl_options": named, "default_acl": CREATOR_ALL_ACL}

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import secrets
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from msgspec import Struct
 
@@ -65,6 +65,9 @@ TRIES = 100
 
 CALLS = 3
 """Calls without an answer for whose time a change is tried."""
+
+READ_NODES_MAX = 500
+"""Most nodes that one call reads: a call has a fixed time, and a tree may be of any size."""
 
 
 def random_suffix() -> str:
@@ -261,22 +264,29 @@ class ZooKeeperCoordination:
 
     def _judge(self, session_ids: list[str], alive: frozenset[str] | None = None) -> list[SessionInfo | None]:
         """The current states of sessions; a death is in the store before this returns it. ``alive``: the names of the
-        nodes that are there now, when that is known; then those are looked at once for each renewal.
+        nodes that are there now, when that is known; then those are looked at that are due.
         """
         self._read_kinds(session_ids)
+        now_ns = self._note_order()
         with self._lives_lock:
-            now_ns = self._clock.boot_ns()
             wanted = session_ids if alive is None else self._lives.due(sorted(alive.intersection(session_ids)), now_ns)
         nodes = (self._zk.at(layout.ALIVE, session_id) for session_id in wanted)
-        versions = self._zk.versions(*nodes, is_synced=alive is not None)
-        gone = set() if alive is None else set(session_ids) - alive
+        found = self._zk.written(*nodes, is_synced=alive is not None)
+        gone, now_ns = set() if alive is None else set(session_ids) - alive, self._note_order()
         with self._lives_lock:
-            for session_id, version in zip(wanted, versions, strict=True):
-                if version is None:
+            for session_id, written in zip(wanted, found, strict=True):
+                if written is None:
                     gone.add(session_id)
                 else:
-                    self._lives.note(session_id, version, self._clock.boot_ns())
+                    self._lives.note(session_id, written.version, written.zxid, now_ns)
         return [self._judged(session_id, session_id in gone) for session_id in session_ids]
+
+    def _note_order(self) -> int:
+        """Note that ZooKeeper has committed the newest transaction that an answer named. Returns now (boot clock)."""
+        zxid, now_ns = self._zk.newest_zxid, self._clock.boot_ns()  # in this order
+        with self._lives_lock:
+            self._lives.note_order(zxid, now_ns)
+        return now_ns
 
     def _judged(self, session_id: str, is_gone: bool) -> SessionInfo | None:
         node = self._kinds.get(session_id)
@@ -327,15 +337,15 @@ class ZooKeeperCoordination:
 
     def _is_led_by_other(self, session: Session) -> bool:
         """Whether another live session led at the last look, and nothing has changed since, so that a candidate asks no
-        server until the leader has to have renewed its lease.
+        server until it has to look at the leader's lease.
         """
-        row = self._led
+        row, now_ns = self._led, self._note_order()
         if row is None or row.session_id == session.session_id:
             return False
         if self._zk.has_news((self._zk.at(layout.LEADER),), (self._zk.at(layout.ALIVE),)):
             return False
         with self._lives_lock:
-            return not self._lives.due((row.session_id,), self._clock.boot_ns())
+            return not self._lives.due((row.session_id,), now_ns)
 
     def raise_epoch(self, session: Session, above: int) -> Leader:
         """See the protocol."""
@@ -354,6 +364,8 @@ class ZooKeeperCoordination:
         if node is None:
             raise self._gone(layout.LEADER)
         row = layout.leader_of(node.content)
+        with self._lives_lock:
+            self._lives.keep(alive.names)
         (info,) = (None,) if row is None else self._judge([row.session_id], frozenset(alive.names))
         self._led = row if info is not None and info.alive else None
         return row, node.version, self._led is not None
@@ -434,7 +446,7 @@ class ZooKeeperCoordination:
         for _ in self._tries():
             before = self.candidates_version()
             names = self._zk.names(self._zk.at(layout.CANDIDATES))
-            nodes = self._zk.read(*map(self._candidates_node, names))
+            nodes = self._read_all([*map(self._candidates_node, names)])
             sessions = sorted(set(map(layout.session_of_part, names)))
             alive = {info.session_id for info in self._judge(sessions) if info is not None and info.alive}
             if before == self.candidates_version():
@@ -557,7 +569,7 @@ class ZooKeeperCoordination:
         if missed is None:
             missed = {layout.unquoted(name) for name in self._zk.names(self._zk.at(layout.TREE))}
         paths = sorted(missed)
-        *nodes, last = self._zk.read(*map(self._tree_node, paths), self._zk.at(layout.GENERATION))
+        *nodes, last = self._read_all([*map(self._tree_node, paths), self._zk.at(layout.GENERATION)])
         if last is None or last.version != generation:
             return None
         for path, node in zip(paths, nodes, strict=True):
@@ -565,6 +577,11 @@ class ZooKeeperCoordination:
             if node is not None:
                 values[path] = Versioned(node.content, node.version + 1)
         return Tree(values, changes, generation)
+
+    def _read_all(self, paths: Sequence[str]) -> list[Node | None]:
+        """Any number of nodes; each is read after the one before, as by one call."""
+        parts = (paths[first : first + READ_NODES_MAX] for first in range(0, len(paths), READ_NODES_MAX))
+        return [node for part in parts for node in self._zk.read(*part)]
 
     def _change_tree(self, path: str, expected_version: int | None, change: Callable[[str, int], Change | None]) -> int:
         """Make one change of the tree; returns the new version. The token tells whether a change came through whose

@@ -87,11 +87,11 @@ class ZooKeeperSession(RenewedSession):
     def _read_version(self) -> bool:
         """Whether the node is there, as far as this is known: nobody else writes it, so a lost answer was a renewal."""
         try:
-            (version,) = self._ensemble.versions(self._node)
+            (written,) = self._ensemble.written(self._node)
         except UnavailableError:
             return True  # the next renewal finds out, or the lease ends
-        if version is None:
+        if written is None:
             self._valid_until_ns = 0
             return False
-        self._version = version
+        self._version = written.version
         return True

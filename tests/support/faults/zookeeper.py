@@ -163,6 +163,27 @@ ZOOKEEPER: dict[str, Switch] = {
         new="if True:",
         breaks="a master that stands by asks ZooKeeper ten times a second who leads",
     ),
+    "zookeeper-a-server-takes-all-the-time": Switch(
+        _ENSEMBLE,
+        "StoreHandler.create_connection",
+        old="timeout=timeout / self._servers",
+        new="timeout=timeout",
+        breaks="one machine without power takes all of the time of a call, and the servers that live are not asked",
+    ),
+    "zookeeper-forgets-the-order": Switch(
+        "bookkeeper.coordination.zookeeper.lives",
+        "Lives.note_order",
+        old="moments.append(Moment(zxid, now_ns))",
+        new="return",
+        breaks="a new leader sees the tservers of a dead machine for the first time, and waits for a second lease",
+    ),
+    "zookeeper-any-order": Switch(
+        "bookkeeper.coordination.zookeeper.lives",
+        "Lives._committed_by",
+        old="self._moments[first].ns if first < len(self._moments) else now_ns",
+        new="self._moments[0].ns if self._moments else now_ns",
+        breaks="R15: a lease counts from before its renewal, and a live process is taken for dead",
+    ),
     "zookeeper-no-news": Switch(
         _ENSEMBLE,
         "Watch.note",

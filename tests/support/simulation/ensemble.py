@@ -24,6 +24,7 @@ from bookkeeper.coordination.zookeeper.ensemble import (
     Remove,
     UnknownOutcomeError,
     Write,
+    Written,
 )
 from bookkeeper.coordination.zookeeper.url import ZooKeeperUrl
 from bookkeeper.errors import UnavailableError
@@ -175,10 +176,15 @@ class SimEnsemble:
     def read(self, *paths: str) -> list[Node | None]:
         return [self._quorum.node(path, at) for path, at in self._asked("read", paths)]
 
-    def versions(self, *paths: str, is_synced: bool = False) -> list[int | None]:
+    @property
+    def newest_zxid(self) -> int:
+        return self._link.at
+
+    def written(self, *paths: str, is_synced: bool = False) -> list[Written | None]:
         del is_synced  # what was shown never goes back
-        nodes = [self._quorum.node(path, at) for path, at in self._asked("look at", paths)]
-        return [None if node is None else node.version for node in nodes]
+        quorum, asked = self._quorum, self._asked("look at", paths)
+        nodes = [(quorum.node(path, at), quorum.changed(path, at)) for path, at in asked]
+        return [None if node is None else Written(node.version, zxid) for node, zxid in nodes]
 
     def _asked(self, verb: str, paths: Sequence[str]) -> list[tuple[str, int]]:
         """The paths, each with the last transaction that the server has when it reads it."""

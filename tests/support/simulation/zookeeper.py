@@ -114,6 +114,8 @@ class Sessions:
     serials: int = 0
     counted: tuple[int, int, int] = (0, 0, 0)
     """The last transaction at which they were counted, how many there were, and how many of them were dead."""
+    leading: tuple[int, Leader | None] = (0, None)
+    """The last transaction at which the world looked who leads, and who did."""
 
 
 class SimZooKeeper(ZooKeeperCoordination):
@@ -244,8 +246,12 @@ class SimZooKeeper(ZooKeeperCoordination):
 
     def live_leader(self) -> Leader | None:
         """The leading session now."""
-        leader = leader_of(self.quorum.now[self._zk.at(layout.LEADER)].content)
-        return None if leader is None or self.is_dead(leader.session_id) else leader
+        zxid, leader = self.seen.leading
+        if zxid != self.quorum.zxid:
+            leader = leader_of(self.quorum.now[self._zk.at(layout.LEADER)].content)
+            leader = None if leader is None or self.is_dead(leader.session_id) else leader
+            self.seen.leading = self.quorum.zxid, leader
+        return leader
 
     @property
     def current_generation(self) -> int:
