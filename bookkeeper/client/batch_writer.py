@@ -15,7 +15,7 @@ import threading
 from collections.abc import Callable, Iterable
 from itertools import islice
 from types import TracebackType
-from typing import Literal, NamedTuple, Self
+from typing import Literal, Self
 
 import pyarrow as pa
 from msgspec import Struct
@@ -23,7 +23,7 @@ from msgspec import Struct
 from bookkeeper.client.mutation import Changes, Mutation, conform, slice_between_rows
 from bookkeeper.client.retry import pause_ms
 from bookkeeper.client.tablet_extents import TableMap, UnservableTracker
-from bookkeeper.client.tablet_queues import UNLOCATED, TabletQueues
+from bookkeeper.client.tablet_queues import UNLOCATED, Flight, TabletQueues
 from bookkeeper.clock import Clock
 from bookkeeper.errors import BookkeeperError, InvalidInputError, PermanentError, TransientError, UnavailableError
 from bookkeeper.model import Extent
@@ -36,6 +36,11 @@ LOG = logging.getLogger(__name__)
 
 GROUP = 100
 """Mutations that :meth:`BatchWriter.add_all` adds under one lock."""
+
+LATE_MS = 500
+"""A call that takes longer than this is late: as often, the writer asks the master whether the tablets are still there,
+and sends the records to the place where they are by now. A machine that lost its power never answers.
+"""
 
 DurabilityName = Literal["default", "sync", "flush", "log", "none"]
 
@@ -78,14 +83,6 @@ class _StuckTablet(Struct):
         """The number of attempts, including this one."""
         self.attempts += 1
         return self.attempts
-
-
-class _SentBatch(NamedTuple):
-    """Records in flight to a tablet; ``placed`` as in :class:`TabletLocation`."""
-
-    extent: Extent
-    batch: pa.RecordBatch
-    placed: int | None
 
 
 class BatchWriter:
@@ -288,16 +285,28 @@ class BatchWriter:
             thread.join()
 
     def _route(self) -> None:
-        """Locate the tablets, again and again while records are stuck."""
+        """Locate the tablets, again and again while records are stuck or late."""
         while True:
             with self._changed:
-                self._changed.wait_for(lambda: self._closed.is_set() or bool(self._queues.stuck()))
+                self._wait_for_work()
                 if self._closed.is_set():
                     return
                 attempts = self._count_attempts()
             if attempts > 1 and self._clock.wait(self._closed, pause_ms(attempts - 1, self._rng)):
                 return
             self._relocate()
+
+    def _wait_for_work(self) -> None:
+        """Wait until records are stuck or late, or the writer ends. Each wakeup looks at every tablet, and there is one
+        for each batch, so a look for late records has a time of its own.
+        """
+        while not self._closed.is_set():
+            if self._queues.is_empty:
+                self._changed.wait_for(lambda: self._closed.is_set() or not self._queues.is_empty)
+            elif self._changed.wait_for(
+                lambda: self._closed.is_set() or bool(self._queues.stuck()), LATE_MS / 1_000
+            ) or self._queues.has_flight_before(self._clock.boot_ns() - LATE_MS * 1_000_000):
+                return
 
     def _count_attempts(self) -> int:
         """The highest number of attempts to locate a stuck tablet, including this one; raises UnavailableError when a
@@ -318,6 +327,7 @@ class BatchWriter:
         return attempts
 
     def _relocate(self) -> None:
+        asked_ns = self._clock.boot_ns()
         try:
             found = self._locate()
         except TransientError as error:
@@ -325,6 +335,8 @@ class BatchWriter:
             return
         with self._changed:
             self._located = found
+            for address in self._queues.give_up(found, asked_ns - LATE_MS * 1_000_000):
+                self._lanes.pop(address, None)  # it ends when its call does, and nobody waits for it
             self._queues.relocate(found)
             self._stuck.pop(UNLOCATED, None)
             for address in self._queues.addresses() - set(self._lanes):
@@ -343,34 +355,36 @@ class BatchWriter:
                 if not taken:
                     self._lanes.pop(address, None)
                     return
+                lane = self._lanes[address]
             failed, failure = self._call(address, taken)
             with self._changed:
-                for sent in taken:
-                    if sent.extent in failed:
-                        self._queues.failed(sent.extent)
-                    else:
-                        self._queues.written(sent.extent)
-                        self._stuck.pop(sent.extent, None)
+                for flight in taken:
+                    if flight.extent in failed:
+                        self._queues.failed(flight)
+                    elif self._queues.written(flight):
+                        self._stuck.pop(flight.extent, None)
                 self._last_failure = failure or self._last_failure
                 self._changed.notify_all()
+                if self._lanes.get(address) is not lane:
+                    return
 
-    def _take(self, address: str) -> list[_SentBatch]:
+    def _take(self, address: str) -> list[Flight]:
         while not self._closed.is_set() and address in self._queues.addresses():
-            taken = self._queues.take(address, self._options.request_bytes)
+            taken = self._queues.take(address, self._options.request_bytes, self._clock.boot_ns())
             if taken:
-                return [_SentBatch(extent, batch, self._queues.placed(extent)) for extent, batch in taken]
+                return taken
             self._changed.wait()
         return []
 
-    def _call(self, address: str, taken: list[_SentBatch]) -> tuple[set[Extent], BookkeeperError | None]:
+    def _call(self, address: str, taken: list[Flight]) -> tuple[set[Extent], BookkeeperError | None]:
         """The tablets whose batches are not acknowledged, and why; raises PermanentError."""
-        batches = [WriteBatch(extent, encode_batch(batch), placed) for extent, batch, placed in taken]
+        batches = [WriteBatch(flight.extent, encode_batch(flight.batch), flight.placed) for flight in taken]
         tserver = self._pool.tserver(address, self._options.call_timeout_ms)
         try:
             result = tserver.write(batches, self._options.durability, self._name, next(self._attempts))
         except TransientError as error:
             LOG.debug("%s: %s", address, error)
-            return {sent.extent for sent in taken}, error
+            return {flight.extent for flight in taken}, error
         if result.not_serving:
             return set(result.not_serving), UnavailableError(f"{address} does not serve the tablet")
         return set(), None

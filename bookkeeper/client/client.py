@@ -33,7 +33,7 @@ from bookkeeper.config.sections import RpcSettings, Settings
 from bookkeeper.coordination.zookeeper.url import SCHEME
 from bookkeeper.errors import BookkeeperError, NotFoundError
 from bookkeeper.rpc.contract.messages import Condition, OperationInfo
-from bookkeeper.rpc.rpc_pool import RpcPool, plain_hello
+from bookkeeper.rpc.rpc_pool import SILENT_MS, RpcPool, plain_hello
 from bookkeeper.security.access import CredentialFiles, Credentials, client_credentials
 
 LOG = logging.getLogger(__name__)
@@ -74,7 +74,7 @@ class Client:
         self._clock = clock or SystemClock()
         self._rng = rng or random.Random()
         self._stopped = threading.Event()
-        self._pool = RpcPool(plain_hello(), settings or RpcSettings(), self._clock, credentials)
+        self._pool = RpcPool(plain_hello(), settings or RpcSettings(), self._clock, credentials, SILENT_MS)
         self._master = MasterLink(self._pool, quorum, self._clock, self._rng, self._stopped, home)
         self.tables = Tables(self._master, self._clock, self._stopped)
         self._locations = LocationCache(self.tables, self._clock)

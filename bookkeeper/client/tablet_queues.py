@@ -1,7 +1,8 @@
 """The unwritten batches of a batch writer, one queue for each tablet. Pure: no thread, no socket, no clock.
 
 Laws: records of one row leave in the order in which they were added, so a tablet has at most one batch in flight, and a
-failed batch goes before the others; no batch is dropped before it is written.
+failed batch goes before the others; no batch is dropped before it is written. A flight ends with an answer, or when the
+tablet is elsewhere by now: its tserver may never answer. Then the answer, if it comes, counts no more.
 """
 
 from __future__ import annotations
@@ -31,21 +32,34 @@ class _Piece(NamedTuple):
     size: int
 
 
+class Flight(NamedTuple):
+    """Records on their way to the tserver of a tablet since ``began_ns`` (boot clock); ``placed`` as in
+    :class:`TabletLocation`.
+    """
+
+    extent: Extent
+    batch: pa.RecordBatch
+    size: int
+    placed: int | None
+    address: str
+    began_ns: int
+
+
 class _Queue(Struct):
     address: str | None
     placed: int | None
     waiting: deque[_Piece] = field(default_factory=deque)
-    in_flight: _Piece | None = None
+    flight: Flight | None = None
     needs_location: bool = False
     """A write failed, so the queue waits until the tablet is located again."""
 
     @property
     def has_records(self) -> bool:
-        return bool(self.waiting) or self.in_flight is not None
+        return bool(self.waiting) or self.flight is not None
 
     @property
     def can_send(self) -> bool:
-        return bool(self.waiting) and self.in_flight is None and not self.needs_location
+        return bool(self.waiting) and self.flight is None and not self.needs_location
 
     @property
     def is_stuck(self) -> bool:
@@ -57,12 +71,10 @@ class _Queue(Struct):
     def put(self, piece: _Piece) -> bool:
         """Append records; True when no batch is in flight."""
         self.waiting.append(piece)
-        return self.in_flight is None
+        return self.flight is None
 
     def take(self) -> tuple[_Piece, int]:
-        """The first piece, joined with the next ones as long as they are small, is in flight now; and the number of
-        bytes by which joining changed its size.
-        """
+        """The first piece, joined with the next ones as long as they are small; and how many bytes that added."""
         parts = [self.waiting.popleft()]
         size = parts[0].size
         while self.waiting and size + self.waiting[0].size < JOIN_BELOW_BYTES:
@@ -72,20 +84,12 @@ class _Queue(Struct):
         if len(parts) > 1:
             joined = pa.concat_batches([part.batch for part in parts])
             piece = _Piece(joined, int(joined.nbytes))
-        self.in_flight = piece
         return piece, piece.size - size
 
-    def acknowledge(self) -> int:
-        """The batch in flight is written; returns its size."""
-        size = 0 if self.in_flight is None else self.in_flight.size
-        self.in_flight = None
-        return size
-
-    def put_back(self) -> None:
+    def put_back(self, flight: Flight) -> None:
         """The batch in flight goes again, before all others, once the tablet is located."""
-        if self.in_flight is not None:
-            self.waiting.appendleft(self.in_flight)
-        self.in_flight = None
+        self.waiting.appendleft(_Piece(flight.batch, flight.size))
+        self.flight = None
         self.needs_location = True
 
 
@@ -123,8 +127,8 @@ class TabletQueues:
     def unwritten(self) -> Iterator[pa.RecordBatch]:
         """Records that are not acknowledged, those of a row in their order."""
         for queue in self._queues.values():
-            if queue.in_flight is not None:
-                yield queue.in_flight.batch
+            if queue.flight is not None:
+                yield queue.flight.batch
             yield from (piece.batch for piece in queue.waiting)
         yield from (piece.batch for piece in self._unrouted)
 
@@ -132,9 +136,9 @@ class TabletQueues:
         """The addresses of the tservers that serve the tablets."""
         return {queue.address for queue in self._queues.values() if queue.address is not None}
 
-    def placed(self, extent: Extent) -> int | None:
-        """The field ``placed`` of the tablet's :class:`TabletLocation`, as last located."""
-        return self._queues[extent].placed
+    def has_flight_before(self, before_ns: int) -> bool:
+        """Whether a flight began before this moment."""
+        return any(queue.flight is not None and queue.flight.began_ns < before_ns for queue in self._queues.values())
 
     # ---- changes
 
@@ -158,11 +162,30 @@ class TabletQueues:
         self._switch_map()
         self._route()
 
-    def take(self, address: str, bytes_max: int) -> list[tuple[Extent, pa.RecordBatch]]:
-        """Batches to send to a tserver now, at most one a tablet, together at most twice ``bytes_max``, or one larger
-        batch alone; in flight until :meth:`written` or :meth:`failed`.
+    def give_up(self, found: TableMap, before_ns: int) -> set[str]:
+        """End the flights that began before this moment to an address where their tablets are no more. Returns the
+        addresses to which no other one is under way.
+
+        Late answers do no harm: a tserver does not apply what a later attempt of its writer has overtaken, nor what was
+        meant for an earlier holder of the tablet (``placed``).
         """
-        taken: list[tuple[Extent, pa.RecordBatch]] = []
+        addresses = dict(zip(found.extents, found.addresses, strict=True))
+        ended, others = set[str](), set[str]()
+        for extent, queue in self._queues.items():
+            if (flight := queue.flight) is None:
+                continue
+            if flight.began_ns < before_ns and addresses.get(extent) != flight.address:
+                queue.put_back(flight)
+                ended.add(flight.address)
+            else:
+                others.add(flight.address)
+        return ended - others
+
+    def take(self, address: str, bytes_max: int, now_ns: int) -> list[Flight]:
+        """Batches to send to a tserver now, at most one a tablet, together at most twice ``bytes_max``, or one larger
+        batch alone; in flight until :meth:`written`, :meth:`failed` or :meth:`give_up`.
+        """
+        taken: list[Flight] = []
         size = 0
         for extent, queue in self._queues.items():
             if size >= bytes_max:
@@ -173,24 +196,37 @@ class TabletQueues:
                 piece, growth = queue.take()
                 self._bytes += growth
                 size += piece.size
-                taken.append((extent, piece.batch))
-        for extent, _ in taken:  # the other tablets go first the next time
-            self._queues[extent] = self._queues.pop(extent)
+                queue.flight = Flight(extent, piece.batch, piece.size, queue.placed, address, now_ns)
+                taken.append(queue.flight)
+        for flight in taken:  # the other tablets go first the next time
+            self._queues[flight.extent] = self._queues.pop(flight.extent)
         return taken
 
-    def written(self, extent: Extent) -> None:
-        """The tserver acknowledged the batch in flight."""
-        self._bytes -= self._queues[extent].acknowledge()
+    def written(self, flight: Flight) -> bool:
+        """The tserver acknowledged the batch in flight; False when the flight was given up before."""
+        queue = self._queue_of(flight)
+        if queue is None:
+            return False
+        self._bytes -= flight.size
+        queue.flight = None
         self._switch_map()
+        return True
 
-    def failed(self, extent: Extent) -> None:
+    def failed(self, flight: Flight) -> None:
         """The batch in flight is not acknowledged: it goes again, before all others of its tablet."""
-        self._queues[extent].put_back()
-        self._switch_map()
+        queue = self._queue_of(flight)
+        if queue is not None:
+            queue.put_back(flight)
+            self._switch_map()
+
+    def _queue_of(self, flight: Flight) -> _Queue | None:
+        """The queue to which a flight belongs; None when it was given up."""
+        queue = self._queues.get(flight.extent)
+        return queue if queue is not None and queue.flight is flight else None
 
     def _switch_map(self) -> None:
         """Take over another set of tablets once no batch is in flight, and route all waiting records again."""
-        if self._next_map is None or any(queue.in_flight is not None for queue in self._queues.values()):
+        if self._next_map is None or any(queue.flight is not None for queue in self._queues.values()):
             return
         found, self._next_map = self._next_map, None
         waiting = [piece for queue in self._queues.values() for piece in queue.waiting]

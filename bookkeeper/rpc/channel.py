@@ -5,6 +5,7 @@ After any error the caller must not use the connection again.
 
 from __future__ import annotations
 
+import math
 import select
 import socket
 import ssl
@@ -47,8 +48,17 @@ class Look(Struct, frozen=True):
 class Channel:
     """A connection to one address. Not thread-safe."""
 
-    def __init__(self, address: str, settings: RpcSettings, clock: Clock, tls: ssl.SSLContext | None = None) -> None:
-        """Connect; raises OSError, of which ssl.SSLError is one."""
+    def __init__(
+        self,
+        address: str,
+        settings: RpcSettings,
+        clock: Clock,
+        tls: ssl.SSLContext | None = None,
+        timeout_ms: float = math.inf,
+    ) -> None:
+        """Connect within ``timeout_ms`` and ``rpc.connect_timeout_ms``; raises OSError, of which ssl.SSLError is
+        one.
+        """
         target = parse_address(address)
         self._clock = clock
         self._frame_bytes_max = self._received_bytes_max = settings.frame_bytes_max
@@ -59,7 +69,8 @@ class Channel:
         self._ahead = b""
         """Received bytes behind the last answer."""
         self._look: Look | None = None
-        self._sock = socket.create_connection((target.host, target.port), settings.connect_timeout_ms / 1000)
+        connect_ms = min(settings.connect_timeout_ms, timeout_ms)
+        self._sock = socket.create_connection((target.host, target.port), connect_ms / 1000)
         self._sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         if tls is not None:

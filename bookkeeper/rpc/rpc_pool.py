@@ -46,8 +46,22 @@ IDLE_CONNECTIONS_MAX = 16
 LOOK_MS = 1_000
 """Time without an answer until a caller looks whether the server answers other connections."""
 
+SILENT_MS = 2_000
+"""A process that does not answer a new connection in this time is silent, ms: a busy one answers hello. For callers
+that do not wait for all of the time of a call at a process that stands still, or at a machine without power.
+"""
+
 UNREACHED = "unreached"
 """Detail of an error: the address to which there was no connection, so that no byte of the call was sent."""
+
+SILENT = "silent"
+"""Detail of an error: the address that answers nobody, as far as this side knows; a call may take all of its time at a
+server that answers others.
+"""
+
+
+class SilentServerError(TimeoutError):
+    """The server does not answer hello on another connection either."""
 
 
 class RpcPool:
@@ -88,7 +102,7 @@ class RpcPool:
         except (OSError, CorruptionError) as error:
             channel.close()
             self._evict(address)
-            raise self._kind_of(error)(_not_answered(address, method, error)) from error
+            raise self._failure(_not_answered(address, method, error), address, error) from error
         except BaseException:
             channel.close()
             raise
@@ -172,12 +186,12 @@ class RpcPool:
 
     def _connect(self, address: str, timeout_ms: float) -> Channel:
         try:
-            channel = Channel(address, self._settings, self._clock, self._credentials.tls)
+            channel = Channel(address, self._settings, self._clock, self._credentials.tls, timeout_ms)
         except ssl.SSLError as error:
             raise tls_failure(address, error) from error
         except OSError as error:
-            kind = self._kind_of(error)
-            raise kind(f"{address} can't be reached: {_reason(error)}", {UNREACHED: address}) from error
+            text = f"{address} can't be reached: {_reason(error)}"
+            raise self._failure(text, address, error, is_reached=False) from error
         hello_ms = min(timeout_ms, self._settings.frame_timeout_ms, self._silent_ms or timeout_ms)
         try:
             hello = self._introduce(channel, hello_ms)
@@ -186,8 +200,8 @@ class RpcPool:
             raise tls_failure(address, error) from error
         except OSError as error:
             channel.close()
-            reason = f"{address} did not answer hello: {_reason(error)}"
-            raise self._kind_of(error)(reason, {UNREACHED: address}) from error
+            text = f"{address} did not answer hello: {_reason(error)}"
+            raise self._failure(text, address, error, is_reached=False) from error
         except CorruptionError as error:
             channel.close()
             raise IncompatibleError(f"{address} does not speak this protocol: {error}", {UNREACHED: address}) from error
@@ -201,17 +215,20 @@ class RpcPool:
             channel.look_while_waiting(Look(LOOK_MS, LOOK_MS + self._silent_ms, check))
         return channel
 
-    def _kind_of(self, error: Exception) -> type[UnavailableError]:
-        is_silence = self._silent_ms is not None and isinstance(error, TimeoutError)
-        return NoAnswerError if is_silence else UnavailableError
+    def _failure(self, text: str, address: str, error: Exception, is_reached: bool = True) -> UnavailableError:
+        is_late = self._silent_ms is not None and isinstance(error, TimeoutError)
+        is_silent = is_late and (not is_reached or isinstance(error, SilentServerError))
+        details = {UNREACHED: not is_reached, SILENT: is_silent}
+        kind = NoAnswerError if is_late else UnavailableError
+        return kind(text, {name: address for name, holds in details.items() if holds})
 
     def _check_answers(self, address: str, silent_ms: int) -> None:
-        """Raise TimeoutError when the server does not answer hello on a new connection; a refusal is an answer."""
+        """Raise SilentServerError when the server does not answer hello on a new connection; a refusal is an answer."""
         try:
             self._put_back(address, self._connect(address, silent_ms))
         except UnavailableError as error:
             if isinstance(error, NoAnswerError):
-                raise TimeoutError(f"nor hello on another connection, within {silent_ms} ms") from error
+                raise SilentServerError(f"nor hello on another connection, within {silent_ms} ms") from error
         except BookkeeperError as error:
             LOG.debug("%s answers: %s", address, error)
 

@@ -155,13 +155,13 @@ class RawPeer:
         return method_codec(service, method).read_answer(payload, sequence)
 
     def _exactly(self, size: int) -> bytes:
-        raw = b""
-        while len(raw) < size:
-            more = self.sock.recv(size - len(raw))
-            if not more:
+        raw, done = bytearray(size), 0
+        while done < size:
+            count = self.sock.recv_into(memoryview(raw)[done:])
+            if not count:
                 raise ConnectionResetError
-            raw += more
-        return raw
+            done += count
+        return bytes(raw)
 
     def read_all(self) -> bytes:
         """All bytes that the server sends until it closes."""

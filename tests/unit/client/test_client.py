@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import random
+import socket
 import threading
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import cast
 
 import pytest
 
-from bookkeeper.client import Client
+from bookkeeper.client import Client, master_link
 from bookkeeper.client.client import CONNECT_BUDGET_MS
 from bookkeeper.client.master_link import MasterLink
 from bookkeeper.client.retry import PAUSE_MAX_MS
@@ -18,11 +20,13 @@ from bookkeeper.clock import SystemClock
 from bookkeeper.config.file import new_settings, write_settings
 from bookkeeper.config.sections import RpcSettings
 from bookkeeper.errors import ExistsError, InvalidInputError, NotFoundError, OverloadedError, UnavailableError
+from bookkeeper.rpc import rpc_pool
 from bookkeeper.rpc.contract.messages import FileMark, TableInfo, TargetStatus
 from bookkeeper.rpc.rpc_pool import RpcPool, plain_hello
 from tests.support.fake_cluster import TABLE, FakeCluster
 from tests.support.faults import fault
 from tests.support.jumping_clock import TestClock
+from tests.support.rpc_peer import pooled
 
 NOBODY = "127.0.0.1:1"
 
@@ -128,6 +132,66 @@ def test_the_leader_is_followed_to_another_master() -> None:
         assert second.calls == ["tables"]
         cluster.master_servers[0].stop()
         assert client.tables.list() == (TABLE,)
+
+
+def connections_of(listening: socket.socket) -> int:
+    """How many connections wait to be accepted."""
+    listening.setblocking(False)
+    count = 0
+    with suppress(BlockingIOError):
+        while True:
+            listening.accept()[0].close()
+            count += 1
+    return count
+
+
+def silent_leader(monkeypatch: pytest.MonkeyPatch, calls: int) -> tuple[list[str], int]:
+    """The calls of the other master, and the number of connections to the silent leader, in ``calls`` searches."""
+    monkeypatch.setattr(master_link, "LEADER_TIMEOUT_MS", 200)
+    monkeypatch.setattr(master_link, "SILENT_TIMEOUT_MS", 20)
+    asked: list[str] = []
+    with (
+        socket.create_server(("127.0.0.1", 0)) as silent,
+        FakeCluster() as cluster,
+    ):  # it takes calls, and never answers
+        address = "{}:{}".format(*silent.getsockname())
+        cluster.masters[0].hook = asked.append
+        cluster.leader = address
+        with pooled(silent_ms=100) as pool:
+            link = MasterLink(pool, f"{address},{cluster.quorum}", SystemClock(), random.Random(1), threading.Event())
+            for _ in range(calls):
+                with pytest.raises(UnavailableError, match=f"{address} did not answer hello"):
+                    link.find_leader()
+            cluster.leader = cluster.master_servers[0].address
+            assert link.find_leader() == cluster.leader
+            return asked, connections_of(silent)
+
+
+def test_a_silent_leader_is_asked_behind_those_who_know_its_successor(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked, calls = silent_leader(monkeypatch, 3)
+    assert asked == ["leader"] * 4
+    assert calls == 3, "once for each search that had no other leader, and never before the others were asked"
+
+
+def test_a_leader_that_falls_silent_is_not_called_again_before_the_others_name_another_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Without a note of its silence, each try would connect to it, for as long as a connection may take."""
+    monkeypatch.setattr(rpc_pool, "LOOK_MS", 10)
+    monkeypatch.setattr(master_link, "SILENT_TIMEOUT_MS", 20)
+    with socket.create_server(("127.0.0.1", 0)) as silent, FakeCluster() as cluster:
+        address = "{}:{}".format(*silent.getsockname())
+        with pooled(silent_ms=100) as pool:
+            link = MasterLink(pool, cluster.quorum, SystemClock(), random.Random(1), threading.Event())
+            tries = [0]
+
+            def elect(name: str) -> None:
+                tries[0] += name == "leader"
+                cluster.leader = address if tries[0] < 4 else cluster.master_servers[0].address
+
+            cluster.masters[0].hook = elect
+            assert link.call("tables") == (TABLE,)
+            assert connections_of(silent) == 3, "one call, and two brief questions"
 
 
 def test_a_budget_ends_the_tries_and_a_permanent_error_at_once() -> None:

@@ -9,7 +9,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from bookkeeper.client import tablet_queues
 from bookkeeper.client.mutation import Mutation, encode_mutations
 from bookkeeper.client.tablet_extents import TableMap
-from bookkeeper.client.tablet_queues import UNLOCATED, TabletQueues
+from bookkeeper.client.tablet_queues import UNLOCATED, Flight, TabletQueues
 from bookkeeper.model import Extent
 from tests.support.fake_cluster import extents_of
 
@@ -25,7 +25,9 @@ class Queues(RuleBasedStateMachine):
         self.queues = TabletQueues()
         self.added: dict[bytes, int] = dict.fromkeys(ROWS, 0)
         self.arrived: dict[bytes, list[int]] = {row: [] for row in ROWS}
-        self.in_flight: dict[Extent, list[tuple[bytes, int]]] = {}
+        self.in_flight: dict[Extent, tuple[Flight, list[tuple[bytes, int]]]] = {}
+        self.given_up: list[Flight] = []
+        self.now_ns = 0
 
     @rule(rows=st.lists(st.sampled_from(ROWS), min_size=1, max_size=8))
     def add(self, rows: list[bytes]) -> None:
@@ -50,11 +52,14 @@ class Queues(RuleBasedStateMachine):
 
     @rule(address=st.sampled_from(ADDRESSES), bytes_max=st.sampled_from([1, 200, 10**6]))
     def take(self, address: str, bytes_max: int) -> None:
-        for extent, batch in self.queues.take(address, bytes_max):
+        self.now_ns += 1
+        for flight in self.queues.take(address, bytes_max, self.now_ns):
+            extent, batch = flight.extent, flight.batch
             assert extent not in self.in_flight, "two batches of one tablet on their way"
+            assert flight.address == address
             rows, values = batch.column("row").to_pylist(), batch.column("value").to_pylist()
             assert all(extent.contains(row) for row in rows)
-            self.in_flight[extent] = [(row, int(value)) for row, value in zip(rows, values, strict=True)]
+            self.in_flight[extent] = flight, [(row, int(value)) for row, value in zip(rows, values, strict=True)]
 
     @precondition(lambda self: self.in_flight)
     @rule(data=st.data(), applied=st.booleans())
@@ -63,13 +68,41 @@ class Queues(RuleBasedStateMachine):
         self.land(extent, applied)
 
     def land(self, extent: Extent, applied: bool) -> None:
-        records = self.in_flight.pop(extent)
+        flight, records = self.in_flight.pop(extent)
         if applied:
             for row, number in records:
                 self.arrived[row].append(number)
-            self.queues.written(extent)
+            assert self.queues.written(flight)
         else:
-            self.queues.failed(extent)
+            self.queues.failed(flight)
+
+    @rule(ends=st.sets(st.sampled_from(ROWS), max_size=3), young=st.integers(0, 3), data=st.data())
+    def give_up(self, ends: set[bytes], young: int, data: st.DataObject) -> None:
+        extents = data.draw(st.sampled_from([tuple(extents_of(*sorted(ends))), tuple(self.queues.extents())]))
+        addresses = tuple(data.draw(st.sampled_from([None, *ADDRESSES])) for _ in extents)
+        before_ns = self.now_ns - young
+        elsewhere = dict(zip(extents, addresses, strict=True))
+        ended = {
+            extent: flight
+            for extent, (flight, _) in self.in_flight.items()
+            if flight.began_ns < before_ns and elsewhere.get(extent) != flight.address
+        }
+        found = TableMap(extents, addresses, (1,) * len(extents))
+        alone = self.queues.give_up(found, before_ns)
+        for extent, flight in ended.items():
+            del self.in_flight[extent]
+            self.given_up.append(flight)
+        assert alone == {one.address for one in ended.values()} - {one.address for one, _ in self.in_flight.values()}
+        self.queues.relocate(found)
+
+    @precondition(lambda self: self.given_up)
+    @rule(data=st.data(), applied=st.booleans())
+    def answer_late(self, data: st.DataObject, applied: bool) -> None:
+        flight = self.given_up.pop(data.draw(st.integers(0, len(self.given_up) - 1)))
+        if applied:
+            assert not self.queues.written(flight), "an answer to a flight that was given up"
+        else:
+            self.queues.failed(flight)
 
     @invariant()
     def what_arrived_is_in_order_and_once(self) -> None:
@@ -114,12 +147,10 @@ def test_small_batches_of_a_tablet_leave_together_and_large_ones_alone() -> None
     queues.add(_batch(b"a", tablet_queues.JOIN_BELOW_BYTES))
     assert queues.stuck() == [UNLOCATED]
     queues.relocate(TableMap(tuple(extents_of()), ("one:1",), (1,)))
-    ((extent, batch),) = queues.take("one:1", 10**9)
-    assert batch.num_rows == 10
-    queues.written(extent)
-    ((extent, batch),) = queues.take("one:1", 10**9)
-    assert batch.num_rows == 1
-    queues.written(extent)
+    for rows in (10, 1):
+        (flight,) = queues.take("one:1", 10**9, 0)
+        assert flight.batch.num_rows == rows
+        queues.written(flight)
     assert queues.is_empty
 
 
@@ -130,10 +161,10 @@ def test_a_batch_that_fills_a_call_leaves_alone() -> None:
         queues.add(_batch(row, size))
     calls = []
     while not queues.is_empty:
-        taken = queues.take("one:1", 1000)
-        calls.append([extent.end_row for extent, _ in taken])
-        for extent, _ in taken:
-            queues.written(extent)
+        taken = queues.take("one:1", 1000, 0)
+        calls.append([flight.extent.end_row for flight in taken])
+        for flight in taken:
+            queues.written(flight)
     assert calls == [[b"b"], [b"d"], [None]]
 
 
@@ -145,9 +176,9 @@ def test_a_tablet_that_had_to_stay_behind_goes_first_the_next_time() -> None:
             queues.add(_batch(row, tablet_queues.JOIN_BELOW_BYTES))
     order = []
     while not queues.is_empty:
-        ((extent, _),) = queues.take("one:1", 1)
-        order.append(extent.end_row)
-        queues.written(extent)
+        (flight,) = queues.take("one:1", 1, 0)
+        order.append(flight.extent.end_row)
+        queues.written(flight)
     assert order == [b"b", b"d", None] * 3
 
 
@@ -156,13 +187,13 @@ def test_a_failed_tablet_rests_until_it_was_located_again() -> None:
     found = TableMap(tuple(extents_of()), ("one:1",), (1,))
     queues.relocate(found)
     queues.add(_batch(b"a", 10))
-    ((extent, _),) = queues.take("one:1", 1)
-    queues.failed(extent)
-    assert queues.stuck() == [extent]
-    assert queues.take("one:1", 1) == []
+    (flight,) = queues.take("one:1", 1, 0)
+    queues.failed(flight)
+    assert queues.stuck() == [flight.extent]
+    assert queues.take("one:1", 1, 0) == []
     queues.relocate(found)
     assert queues.stuck() == []
-    assert len(queues.take("one:1", 1)) == 1
+    assert len(queues.take("one:1", 1, 0)) == 1
 
 
 def test_who_sends_is_called_only_for_what_can_be_sent() -> None:
@@ -170,8 +201,9 @@ def test_who_sends_is_called_only_for_what_can_be_sent() -> None:
     assert queues.add(_batch(b"a", 1)), "the location is unknown"
     low, high = extents_of(b"c")
     queues.relocate(TableMap((low, high), ("one:1", "one:1"), (1, 1)))
-    assert [extent for extent, _ in queues.take("one:1", 10**6)] == [low]
+    (flight,) = queues.take("one:1", 10**6, 0)
+    assert flight.extent == low
     assert not queues.add(_batch(b"b", 1)), "it follows what is on its way"
     assert queues.add(_batch(b"d", 1)), "nothing of its tablet is on its way"
-    queues.failed(low)
+    queues.failed(flight)
     assert queues.add(_batch(b"b", 1)), "its tablet is to be looked for"

@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from bookkeeper.client import BatchWriter, Client, Mutation, tablet_extents
+from bookkeeper.client import BatchWriter, Client, Mutation, batch_writer, tablet_extents
 from bookkeeper.errors import (
     BookkeeperError,
     CorruptionError,
@@ -156,6 +156,49 @@ def test_a_write_whose_answer_was_lost_is_sent_again_before_anything_later() -> 
         assert set(numbers) == set(range(1, 40))
         last_seen = {number: at for at, number in enumerate(numbers)}
         assert [last_seen[n] for n in range(1, 40)] == sorted(last_seen.values())
+
+
+def test_records_whose_tserver_never_answers_go_where_their_tablet_is_by_now() -> None:
+    """A machine without power never answers; here a tserver that answers others, and not this call."""
+    gate = threading.Event()
+    with FakeCluster(tservers=2) as cluster, Client.connect(cluster.quorum) as client:
+        silent, other = cluster.tservers
+        written = [0]
+
+        def hang(_: Sequence[WriteBatch]) -> None:
+            written[0] += 1
+            gate.wait()
+
+        silent.after = hang
+        writer = client.writer("t", call_timeout_ms=3_600_000)
+        writer.add(_put(b"r", 1))
+        flushing = threading.Thread(target=writer.flush)
+        flushing.start()
+        wait_until(lambda: written[0] == 1, "a write that hangs")
+        cluster.move(_0=1)
+        flushing.join()
+        assert [r["value"] for r in other.records] == [b"1"]
+        writer.add(_put(b"r", 2))
+        writer.close()  # nobody waits for the call that hangs
+        gate.set()
+        assert [r["value"] for r in other.records] == [b"1", b"2"]
+        assert other.writes == 2
+
+
+def test_a_slow_write_stays_where_its_tablet_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(batch_writer, "LATE_MS", 1)
+    with FakeCluster() as cluster, Client.connect(cluster.quorum) as client:
+        master, slow = cluster.masters[0], cluster.tservers[0]
+
+        def ask_often(_: Sequence[WriteBatch]) -> None:
+            asked = master.calls.count("locate")
+            wait_until(lambda: master.calls.count("locate") > asked + 3, "the writer asks the master")
+
+        slow.before = ask_often
+        with client.writer("t") as writer:
+            writer.add(_put(b"r", 1))
+        assert slow.writes == 1
+        assert _orders(cluster)[b"r"] == [1]
 
 
 def test_a_table_without_a_tserver_is_waited_for_and_then_given_up() -> None:
