@@ -69,6 +69,10 @@ class HomeBooks:
         self._table.put([RowPut(keys.home_row(session), {keys.HOME: home.encode()})], keys.ONCE_RANK)
         self._known[session] = home
 
+    def note_shared(self, session: str) -> None:
+        """This process's own session makes its logs on the cluster's Volume: nobody has to ask the books."""
+        self._known[session] = None
+
     def put_ended(self, session: str) -> None:
         """The session makes no more logs, and each of them is sealed."""
         self._table.put([RowPut(keys.home_row(session), {keys.HOME_ENDED: values.EMPTY})], keys.ONCE_RANK)

@@ -19,10 +19,8 @@ from bookkeeper.errors import AWAY_HOST, HostAwayError, NotFoundError, RefusedEr
 from bookkeeper.metadata.values import LogHome
 from bookkeeper.rpc.contract.messages import LOG_CONTENT_BYTES_MAX, LOG_DROPS_MAX, LogPart
 from bookkeeper.rpc.contract.services import TServer
+from bookkeeper.storage.volume.remote_source import HEAD_BYTES, RemoteSource
 from bookkeeper.storage.wal.writing.seal import Seal
-
-WINDOW_BYTES = 1 << 18
-"""Least bytes of one call that reads: holds many headers, and wastes little where a payload is skipped."""
 
 AWAY = "away: start it"
 """The end of "it lies on host host2, which is ..."."""
@@ -89,15 +87,17 @@ class HostLogs(Struct, frozen=True):
 
     # ---- reads, with the errors of :class:`ReadableVolume`
 
-    def open(self, name: str) -> HostSource:
+    def open(self, name: str) -> RemoteSource:
         """See :class:`ReadableVolume`."""
         address = self._reached(name)
-        first = self._part(name, 0, WINDOW_BYTES, address)
-        if first.size is None:
+        head = self._part(name, 0, HEAD_BYTES, address)
+        if head.size is None:
             raise NotFoundError(f"host {self.home.host} has no log {name}")
-        return HostSource(
-            lambda position, length: self._exact(name, position, length, address), first.size, first.content
-        )
+
+        def fetch(position: int, length: int) -> pa.Buffer:
+            return pa.py_buffer(self._exact(name, position, length, address))
+
+        return RemoteSource(fetch, head.size, pa.py_buffer(head.content))
 
     def read(self, name: str, length_max: int) -> bytes | None:
         """See :class:`ReadableVolume`."""
@@ -207,22 +207,3 @@ class HostLogs(Struct, frozen=True):
     def _away(self, name: str, reason: str) -> UnavailableError:
         verb = f"the logs in {name} lie" if name.endswith("/") else f"log {name} lies"
         return UnavailableError(f"{verb} on host {self.home.host}, which is {reason}", {AWAY_HOST: self.home.host})
-
-
-class HostSource:
-    """A log on another host: a call brings a window, so that small reads in a row cost one. One thread."""
-
-    def __init__(self, fetch: Callable[[int, int], bytes], size: int, first: bytes) -> None:
-        """``fetch``: so many bytes from a position on; ``first``: the first bytes of the file."""
-        self._fetch = fetch
-        self._window = pa.py_buffer(first)
-        self._start = 0
-        self.size = size
-
-    def read(self, position: int, length: int) -> pa.Buffer:
-        """See :class:`Source`. Raises UnavailableError."""
-        start = position - self._start
-        if start < 0 or start + length > self._window.size:
-            wanted = max(length, min(WINDOW_BYTES, self.size - position))
-            self._window, self._start, start = pa.py_buffer(self._fetch(position, wanted)), position, 0
-        return self._window.slice(start, length)

@@ -46,6 +46,10 @@ class LogVolume:
         """The disk of a host that has a file, also this process's own; None = it is on the cluster's Volume."""
         return home_of(self._homes, name)
 
+    def is_own(self, home: LogHome) -> bool:
+        """Whether this process holds a disk."""
+        return self._own is not None and home == self._own.home
+
     def address_of(self, home: LogHome) -> str:
         """Where the process answers that holds a disk; "" = the host is away."""
         try:

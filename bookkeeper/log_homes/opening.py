@@ -51,6 +51,8 @@ class SessionLogs(Struct, frozen=True):
         """Rule R12: the books name the home before there is a log. Raises TransientError."""
         if self.home is not None:
             homes.put(self.session, self.home)
+        else:
+            homes.note_shared(self.session)
 
     def end(self, homes: HomeBooks) -> None:
         """The session makes no more logs. If each of its logs is sealed, the books say so: then no tablet waits for the

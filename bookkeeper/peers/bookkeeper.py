@@ -56,7 +56,7 @@ from bookkeeper.rpc.contract.messages import (
     SourceBlock,
 )
 from bookkeeper.rpc.contract.services import TServer
-from bookkeeper.rpc.rpc_pool import UNREACHED, RpcPool
+from bookkeeper.rpc.rpc_pool import SILENT_MS, UNREACHED, RpcPool
 from bookkeeper.security.access import peer_credentials
 
 LOG = logging.getLogger(__name__)
@@ -68,9 +68,6 @@ MASTER_PATIENCE_MS = 500
 """Wait for a master of a peer while a tserver of the peer is known, ms: a stopped process accepts calls, and the lag of
 new streams grows meanwhile.
 """
-
-SILENT_MS = 2_000
-"""A process of a peer that does not answer a new connection in this time is silent, ms: a busy one answers hello."""
 
 TSERVER_PATIENCE_MS = 2_000
 """Wait for known tservers to open a stream, one after the other, before the master is waited for, ms."""

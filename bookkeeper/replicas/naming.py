@@ -9,6 +9,9 @@ from bookkeeper.replicas.placements import Phase, TabletRow
 from bookkeeper.replicas.rules import Rules
 from bookkeeper.replicas.values import Entry, Placement, Replica, has_positions, import_source, is_acked
 
+UNLIMITED = 2**63 - 1
+"""The offset up to which peers may have a log that no tablet holds back."""
+
 
 def holders_of(replica: Replica, state_id: int, voters: tuple[Placement, ...], rules: Rules) -> tuple[Placement, ...]:
     """The voters that hold each file of a leader's state, durably: the leader, unless a file is damaged here, and those

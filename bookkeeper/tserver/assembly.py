@@ -17,6 +17,7 @@ from bookkeeper.config.sections import Settings
 from bookkeeper.config.table_properties import TableProperties
 from bookkeeper.coordination.config_tree import read_config
 from bookkeeper.coordination.coordination_protocol import Coordination, Session
+from bookkeeper.coordination.host_times import raise_times, times_of
 from bookkeeper.metadata.flight import books_flight_ms
 from bookkeeper.metadata.metadata_table import MetadataTable
 from bookkeeper.rpc.rpc_pool import RpcPool
@@ -99,6 +100,7 @@ from bookkeeper.tserver.tablets.block_targets import view_of
 from bookkeeper.tserver.tablets.tablet_registry import Registry
 from bookkeeper.tserver.write.commit_path import CommitPath
 from bookkeeper.tserver.write.configuration import Configuration
+from bookkeeper.tserver.write.server_times import LimitedTimes, ServerTimes, UnlimitedTimes
 from bookkeeper.tserver.write.write_context import WriteContext
 
 SEALED_LOG_AGE_MS = 30_000
@@ -151,7 +153,7 @@ def assemble(env: Environment) -> Parts:
     registry = Registry()
     limits = request_limits(env.settings)
     peer_limits = PeerLimits(limits.batch, env.clock)
-    own_logs = OwnLogs(env.session.session_id, through_master=env.stores.logs_are_apart)
+    own_logs = OwnLogs(env.session.session_id, are_on_host=env.stores.logs_are_apart)
     writing = _writing(env, registry, own_logs)
     link = partial(link_of, env.pool, env.settings.rpc)
     hosts = HostCalls(env.stores.coordination, link, env.clock)
@@ -159,7 +161,7 @@ def assemble(env: Environment) -> Parts:
     held = None if replicas is None else replicas.held
     sorter = Sorter(env.clock, env.die)
     maker = TabletMaker(env.stores.volume, writing.configuration.table, sorter.later, books_flight_ms(env.settings))
-    tablets = _tablets(env, registry, writing, replicas, hosts, sorter, maker)
+    tablets = _tablets(env, registry, writing, replicas, hosts, sorter, maker, own_logs)
     receiving = _receiving(env, writing, tablets, peer_limits)
     return Parts(
         session=env.session,
@@ -194,7 +196,8 @@ def assemble(env: Environment) -> Parts:
 
 def _writing(env: Environment, registry: Registry, own_logs: OwnLogs) -> WriteParts:
     settings, clock, session = env.settings, env.clock, env.session
-    context = WriteContext(clock, view_of(read_config(env.stores.coordination)))
+    times = _times(env)
+    context = WriteContext(clock, view_of(read_config(env.stores.coordination)), times)
     interval_ms = settings.tserver.needed_interval_ms
     bookkeeper = WalBookkeeper(
         env.stores.own_logs, env.stores.metadata, env.retries, clock, interval_ms, env.master.nudge, env.die, own_logs
@@ -210,7 +213,15 @@ def _writing(env: Environment, registry: Registry, own_logs: OwnLogs) -> WritePa
     committer = GroupCommitter(opener.open, bookkeeper, session.check, clock, commit_limits(settings), env.die)
     path = CommitPath(committer, context, settings.rpc.timeout_ms)
     configuration = Configuration(env.stores.coordination, path, registry, clock, env.die)
-    return WriteParts(path, committer, bookkeeper, configuration)
+    return WriteParts(path, committer, bookkeeper, configuration, times)
+
+
+def _times(env: Environment) -> ServerTimes:
+    """The time of records: with a limit where others may give up the logs."""
+    if env.host is None or not env.stores.logs_are_apart:
+        return UnlimitedTimes(env.clock)
+    raise_limit = partial(raise_times, env.stores.coordination, env.session, env.host.identity.name)
+    return LimitedTimes(env.clock, raise_limit, env.settings.coordination.session_lease_ms / 2, env.die)
 
 
 def _stale_reads(env: Environment, held: HeldReplicas | None, maker: TabletMaker) -> StaleReads | None:
@@ -233,10 +244,11 @@ def _tablets(
     hosts: HostCalls,
     sorter: Sorter,
     maker: TabletMaker,
+    own_logs: OwnLogs,
 ) -> TabletParts:
     settings, clock = env.settings, env.clock
     path, bookkeeper = writing.path, writing.bookkeeper
-    books = TabletBooks(env.stores.metadata, env.retries)
+    books = TabletBooks(env.stores.metadata, env.retries, own_logs.note_named)
     led = LedTablets()
     states = StatesByTablet(NamedStates(books, env.die), ChainStates(led, books))
     schedule = FlushSchedule(clock, flush_limits(settings))
@@ -244,7 +256,8 @@ def _tablets(
     resolve = unresolved if replicas is None else replicas.damage.repair.resolve
     compactor = Compactor(registry, flusher, states, resolve, clock, env.die)
     terms = Terms(None if replicas is None else replicas.held, led)
-    opener = TabletOpener(env.stores.metadata, env.session, env.stores.logs, maker, terms)
+    latest_in = partial(times_of, env.stores.coordination, env.session)
+    opener = TabletOpener(env.stores.metadata, env.session, env.stores.logs, maker, terms, writing.times, latest_in)
     loader = Loader(registry, path, bookkeeper, flusher, opener, led, env.stores.coordination.leader, clock)
 
     def pace_of(closing: threading.Event) -> CopyPace:

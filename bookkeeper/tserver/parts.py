@@ -55,6 +55,7 @@ from bookkeeper.tserver.tablets.tablet_registry import Registry
 from bookkeeper.tserver.write.commit_path import CommitPath
 from bookkeeper.tserver.write.configuration import Configuration
 from bookkeeper.tserver.write.control_submissions import ForgetRoots, ForgetStreams, SyncSubmission
+from bookkeeper.tserver.write.server_times import ServerTimes
 
 
 class WriteParts(Struct, frozen=True):
@@ -64,6 +65,7 @@ class WriteParts(Struct, frozen=True):
     committer: GroupCommitter
     bookkeeper: WalBookkeeper
     configuration: Configuration
+    times: ServerTimes
 
     def positions(self, table_id: str) -> list[FileMark]:
         """The last record of the table in each own log that has one, synced; includes every acknowledged record."""

@@ -9,6 +9,7 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 from bookkeeper.errors import (
@@ -21,12 +22,12 @@ from bookkeeper.errors import (
     unavailable,
 )
 from bookkeeper.log_homes import host_logs
-from bookkeeper.log_homes.host_logs import WINDOW_BYTES
 from bookkeeper.log_homes.log_volume import LogVolume
 from bookkeeper.metadata import keys, values
 from bookkeeper.metadata.metadata_table import RowPut
 from bookkeeper.storage.volume.local_volume import LocalVolume
 from bookkeeper.storage.volume.names import log_directory
+from bookkeeper.storage.volume.remote_source import HEAD_BYTES, WINDOW_BYTES, RemoteSource
 from bookkeeper.storage.wal.reading.wal_recovery import delete_log
 from bookkeeper.tserver.replicas import served_logs
 from tests.support.faults import fault
@@ -88,6 +89,24 @@ def test_bytes_are_those_of_the_disk(far: Far) -> None:
         assert far.volume.read_range(OLD, position, length) == content[position : position + length]
     assert far.volume.read_range(OLD, len(content) - 3, 9) == content[-3:]
     assert far.volume.read(OLD, 5) == content[:5]
+
+
+def test_a_reader_of_the_end_of_a_log_brings_little_of_its_beginning(far: Far) -> None:
+    content = random.Random(1).randbytes(5 * WINDOW_BYTES)
+    far.disk.create(OLD, [content]).close()
+    source = far.volume.open(OLD)
+    assert isinstance(source, RemoteSource)
+    brought = [source.window.size]
+    fetch = source.fetch
+
+    def counted(position: int, length: int) -> pa.Buffer:
+        brought.append(length)
+        return fetch(position, length)
+
+    source.fetch = counted
+    assert bytes(source.read(0, 100)) == content[:100]
+    assert bytes(source.read(len(content) - 300, 300)) == content[-300:]
+    assert brought == [HEAD_BYTES, 300]
 
 
 def test_a_file_that_is_not_there_is_not_there(far: Far) -> None:

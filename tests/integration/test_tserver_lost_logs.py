@@ -9,18 +9,22 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
+from bookkeeper.clock import SystemClock
+from bookkeeper.log_homes.log_recovery import recover_log
 from bookkeeper.metadata import keys, lost_logs
 from bookkeeper.metadata.metadata_table import CellKey, Row, RowPut
 from bookkeeper.metadata.values import LogHome
 from bookkeeper.model import Extent, StreamKey
 from bookkeeper.storage.wal.writing.seal import SEAL_SUFFIX
 from tests.support.faults import fault
+from tests.support.host_logs import ON_HOSTS, logs_of
 from tests.support.led_hosts import Hosts, hosts
-from tests.support.tservers import LocalNode, records, replicate_request, source_block
+from tests.support.tservers import LocalNode, records, replicate_request, source_block, wait_until
 
 pytestmark = pytest.mark.integration
 
 HOME = LogHome("host1", "9f3a")
+AHEAD_MS = 300_000
 
 
 @pytest.fixture
@@ -47,11 +51,11 @@ def row_of(world: Hosts, extent: Extent) -> Row:
     return row
 
 
-def give_up(world: Hosts, extent: Extent) -> str:
+def give_up(world: Hosts, extent: Extent, home: LogHome = HOME) -> str:
     """Give up the one log that the tablet's row names, as the master does; returns it."""
     (log,) = world.logs(extent)
     row = row_of(world, extent)
-    put = RowPut(row.key, {keys.lost_column(log): HOME.encode()})
+    put = RowPut(row.key, {keys.lost_column(log): home.encode()})
     world.ground.metadata.put([put], row.cells[keys.SERIAL].rank)
     return log
 
@@ -73,6 +77,49 @@ def led_with_tail(world: Hosts) -> tuple[Extent, str, LocalNode]:
     log = give_up(world, extent)
     world.lead(extent, "host2")
     return extent, log, away
+
+
+@pytest.fixture
+def apart(tmp_path: Path) -> Iterator[Hosts]:
+    """Hosts with logs of their own."""
+    with hosts(tmp_path, "host1", "host2", overrides=ON_HOSTS) as made:
+        yield made
+
+
+def later_write_wins(world: Hosts, monkeypatch: pytest.MonkeyPatch) -> bool:
+    """The clock of a host is ahead, and the host is lost. Another one takes a write of the same cell; then the log is
+    back.
+    """
+    extent = world.table("host1", "host2")
+    world.lead(extent, "host1")
+    right, times = SystemClock.wall_ms, world.node("host1").process.parts.writing.times
+    with monkeypatch.context() as patch:
+        patch.setattr(SystemClock, "wall_ms", lambda clock: right(clock) + AHEAD_MS)
+        wait_until(lambda: times.now_ms() >= right(SystemClock()) + AHEAD_MS - 1_000, "the time follows the clock")
+        write(world, "host1", extent, b"a", b"c", value=b"ahead")
+    home = LogHome("host1", world.incarnation("host1"))
+    away = world.lose("host1")
+    wait_until(lambda: not world.ground.is_alive(away), "the end of a session")
+    log = give_up(world, extent, home)
+    world.lead(extent, "host2")
+    write(world, "host2", extent, b"a", b"b", value=b"later")
+    world.start("host1")
+    recover_log(logs_of(world.ground), log)
+    merge(world, "host2")
+    found = rows(world, "host2", extent)
+    assert found.keys() == {b"a", b"b", b"c"}, "the tail is not merged"
+    return found[b"a"] == b"later"
+
+
+def test_n7_a_later_write_wins_against_a_tail_from_a_clock_that_was_ahead(
+    apart: Hosts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert later_write_wins(apart, monkeypatch)
+
+
+def test_n7_red_the_next_leader_trusts_its_own_clock(apart: Hosts, monkeypatch: pytest.MonkeyPatch) -> None:
+    with fault("leaders-trust-their-clock"):
+        assert not later_write_wins(apart, monkeypatch)
 
 
 def test_a_tablet_is_served_without_its_log_and_gets_the_tail_once(world: Hosts) -> None:

@@ -1,9 +1,9 @@
 """Random events in random order: the laws L1 to L8 hold, and all work ends.
 
 The real code of masters, tservers, senders and receivers runs over simulated edges (``tests.support.simulation``), one
-atomic step at a time. Hypothesis chooses the events; tasks go on at random in between. Most of the long schedules have
-their coordination stores in ZooKeeper: servers lag, answers are lost, ways are cut, machines are paused with their
-clocks. The run is the same each time;
+atomic step at a time. Hypothesis chooses the events; tasks go on at random in between. Most of the long schedules, and
+all short ones, have their coordination stores in ZooKeeper: servers lag, answers are lost, ways are cut, machines are
+paused with their clocks. The run is the same each time;
 ``BOOKKEEPER_SIMULATION_EXAMPLES=1000 BOOKKEEPER_SIMULATION_SEED=7`` searches on, from another seed.
 """
 
@@ -34,6 +34,10 @@ EXAMPLES_AT_ONCE = 3
 SEEDS = range(SEED * 10_000, SEED * 10_000 + max(1, EXAMPLES * 5 // 8))
 SEEDS_AT_ONCE = range(SEED * 10_000 + 3, SEED * 10_000 + 6)
 """Those of ``make test``, some for each stage; ``make test-long`` has the others, too."""
+SHORT_SEEDS = range(SEED * 10_000 + 100, SEED * 10_000 + 400)
+SHORT_LENGTH = 10
+"""Events of a short schedule: most of its cost is its start and its way to rest."""
+SHORT_SEEDS_AT_ONCE = 15
 TRACE_LINES = 120
 NUMBERS = st.integers(0, 9_999)
 
@@ -110,6 +114,13 @@ def test_no_long_schedule_breaks_a_law(seeds: range, tmp_path: Path) -> None:
         stage = Stage if seed % 3 == 2 else ZooKeeperStage
         with simulation(tmp_path / str(seed), seed) as world, explained(world, f"seed {seed} of {stage.__name__}"):
             run_schedule(world, seed, 60, stage)
+
+
+@pytest.mark.parametrize("first", SHORT_SEEDS[::SHORT_SEEDS_AT_ONCE])
+def test_no_short_schedule_breaks_a_law(first: int, tmp_path: Path) -> None:
+    for seed in range(first, first + SHORT_SEEDS_AT_ONCE):
+        with simulation(tmp_path / str(seed), seed) as world, explained(world, f"seed {seed} of ZooKeeperStage"):
+            run_schedule(world, seed, SHORT_LENGTH, ZooKeeperStage)
 
 
 def test_a_seed_is_a_schedule(tmp_path: Path) -> None:

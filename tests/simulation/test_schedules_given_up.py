@@ -66,6 +66,12 @@ def the_peer_waits_for_no_tail(world: World) -> None:
     rest(hosted, values)
 
 
+def no_queue_of_the_master_waits_for_a_tail(world: World) -> None:
+    """The same where the master hands out each range, and no tserver goes on by itself."""
+    with fault("logs-on-hosts-wait-for-the-master"):
+        the_peer_waits_for_no_tail(world)
+
+
 def the_next_leader_dies_too(world: World) -> None:
     """It has merged the tail into memory, and no state with it is named."""
     hosted, first, values = hosted_with_tail(world)
@@ -131,6 +137,7 @@ SCHEDULES = {
     for play in (
         the_host_comes_back,
         the_peer_waits_for_no_tail,
+        no_queue_of_the_master_waits_for_a_tail,
         the_next_leader_dies_too,
         the_next_leader_flushes_and_dies,
         both_hosts_stay_away,
@@ -141,7 +148,7 @@ SCHEDULES = {
 BROKEN: list[tuple[Callable[[World], None], str, str]] = [
     (the_host_comes_back, "tails-are-merged-again", r"N6: \[b.* are applied twice"),
     (the_peer_waits_for_no_tail, "tails-are-waited-for", "R24: the peer waits for the log of a host"),
-    (the_peer_waits_for_no_tail, "peers-wait-for-hosts", "R24: the peer waits for the log of a host"),
+    (no_queue_of_the_master_waits_for_a_tail, "peers-wait-for-hosts", "R24: the peer waits for the log of a host"),
     (the_next_leader_flushes_and_dies, "states-forget-where-tails-begin", r"N6: \[b.* are applied twice"),
 ]
 

@@ -5,7 +5,8 @@ Each schedule is a function of a world. It is played as the code is, and with th
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,8 @@ import pytest
 from tests.simulation.test_schedules_given_up import GIVEN_UP, OWN_LOGS
 from tests.support.faults import fault
 from tests.support.simulation.cluster import Cluster
-from tests.support.simulation.hosted import PROPERTIES, Hosted
+from tests.support.simulation.hosted import PROPERTIES, Hosted, node_of
+from tests.support.simulation.kernel import StuckError
 from tests.support.simulation.world import LawBrokenError, World, simulation
 
 LONG_S = 12
@@ -23,6 +25,11 @@ LONG_S = 12
 def values_at(peer: Cluster) -> set[bytes]:
     """The values that a peer has of the table."""
     return {entry.value for entry in peer.entries("2")}
+
+
+def peer_has(peer: Cluster, values: Collection[bytes]) -> bool:
+    """Whether a peer has these values of the table, and no other."""
+    return values_at(peer) == values
 
 
 def check_that_it_lacks(peer: Cluster, values: list[bytes]) -> None:
@@ -45,6 +52,31 @@ def with_one_named(world: World) -> tuple[Hosted, Cluster, list[bytes]]:
     return hosted, east, named
 
 
+def right_behind_a_full_cycle(world: World, cluster: Cluster) -> None:
+    """So the next cycle is a quick one, if something happens."""
+    leader = cluster.leader()
+    assert leader is not None, "no master leads"
+    health = leader.part.leadership.cycle.health
+    before_ns = health.known_ns
+    world.until(lambda: health.known_ns != before_ns, "a full cycle")
+
+
+def no_master_lives(world: World) -> None:
+    """The leader names its states, so their records go, also from the next log; the others wait."""
+    hosted, east, values = with_one_named(world)
+    for master in hosted.west.alive(hosted.west.masters):
+        hosted.west.kill(master)
+    for row in (b"b", b"c"):
+        new = hosted.put(row)
+        check_that_it_lacks(east, new)
+        hosted.flush()
+        values.extend(new)
+        wanted = frozenset(values)
+        world.until(partial(peer_has, east, wanted), "the peer has what the named state has", limit_s=30)
+        world.roll(node_of(hosted.leader))
+    hosted.rest_with(values)
+
+
 def a_first_record_waits_for_copies(world: World) -> None:
     """Nothing of the log is named; the tablet is flushed because of the record's age."""
     hosted = Hosted(world, settings=OWN_LOGS)
@@ -58,6 +90,7 @@ def a_first_record_waits_for_copies(world: World) -> None:
 def a_disk_is_lost_with_its_newest_record(world: World) -> None:
     """The tablet has let the log go, and uses it again between two full cycles of the master."""
     hosted, east, named = with_one_named(world)
+    right_behind_a_full_cycle(world, hosted.west)
     lost = hosted.put(b"b")
     check_that_it_lacks(east, lost)
     first = hosted.leader
@@ -97,12 +130,14 @@ SCHEDULES = (
     a_disk_is_lost_with_its_newest_record,
     a_sealed_log_waits_for_copies,
     one_copy_is_asked_for,
+    no_master_lives,
 )
 
 BROKEN: list[tuple[Callable[[World], None], str]] = [
     (a_first_record_waits_for_copies, "one-disk-is-enough"),
     (a_disk_is_lost_with_its_newest_record, "quick-cycles-trust-one-disk"),
     (a_sealed_log_waits_for_copies, "sealed-logs-are-copied"),
+    (no_master_lives, "logs-on-hosts-go-by-themselves"),
 ]
 
 
@@ -120,3 +155,12 @@ def test_red(play: Callable[[World], None], switch: str, tmp_path: Path) -> None
 def test_r15_a_peer_has_nothing_that_the_cluster_can_lose(play: Callable[[World], None], tmp_path: Path) -> None:
     with simulation(tmp_path / "world") as world:
         play(world)
+
+
+def test_while_no_master_lives_a_log_on_a_host_goes_by_the_names_of_its_states(tmp_path: Path) -> None:
+    with (
+        simulation(tmp_path / "world") as world,
+        fault("logs-on-hosts-wait-for-the-master"),
+        pytest.raises(StuckError, match="never: the peer has what the named state has"),
+    ):
+        no_master_lives(world)

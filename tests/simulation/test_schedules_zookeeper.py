@@ -38,6 +38,9 @@ from tests.support.simulation.zookeeper_accidents import link_of
 LATE_USES_MS = 80_000
 """A tserver looks within this time for uses of logs that came when others served the tablet."""
 
+COLLECTED_MS = 3_500
+"""Lease, margin, and two runs of the collector."""
+
 LOGS_GO_S = 200.0
 """A log without a record goes within this time after the end of its session."""
 
@@ -331,6 +334,41 @@ def test_r15_if_only_fences_and_seals_counted_it_would(tmp_path: Path) -> None:
         a_paused_machine_appends(world, its_log_goes)
 
 
+def a_paused_machine_begins_to_use_a_log(world: World) -> None:
+    """A machine is paused right before its first use of a log, and its clock stands still. Its session is over, but its
+    log, which nothing names yet, is not recovered, when it goes on.
+    """
+    pair = Pair(world, tservers=2)
+    zombie, kernel = pair.owner(), world.kernel
+    use = world.hold("/commit-", " log:", process=zombie.process)
+    renewals = world.hold("/lease-", process=zombie.process)
+    recovery = world.hold("/recovery")
+    _, wrote = world.write(pair.west, "t", [b"a"])
+    world.until_at("/commit-", " log:", process=zombie.process)
+    kernel.pause_machine(zombie.process)
+    collected_ns = kernel.now_ns + COLLECTED_MS * 1_000_000
+    world.until(lambda: bool(pair.west.marks()) or kernel.now_ns > collected_ns, "the collector has seen it")
+    kernel.resume(zombie.process)
+    assert zombie.part.session.is_valid(), "its clock went on"
+    kernel.release(use)
+    world.until(lambda: wrote[0].state != "pending" or zombie.process.dead, "the write has an end")
+    world.let_pass(COLLECTED_MS)
+    for held in (recovery, renewals):
+        kernel.release(held)
+    pair.rest()
+
+
+def test_r17_a_log_of_a_dead_session_goes_when_it_is_recovered(tmp_path: Path) -> None:
+    with played(tmp_path) as world:
+        a_paused_machine_begins_to_use_a_log(world)
+
+
+def test_r17_if_it_went_unsealed_an_acknowledged_write_would_be_lost(tmp_path: Path) -> None:
+    red = pytest.raises(LawBrokenError, match="lost: Write")
+    with fault("logs-of-the-dead-go-unsealed"), played(tmp_path) as world, red:
+        a_paused_machine_begins_to_use_a_log(world)
+
+
 def a_paused_host_begins_to_use_its_own_log(world: World) -> None:
     """The log lies on the disk of the machine that is paused, so nobody can fence it. All of it is named, and another
     host leads. A client that knows the old place writes when the machine goes on: the next leader has read the row, and
@@ -343,7 +381,14 @@ def a_paused_host_begins_to_use_its_own_log(world: World) -> None:
     hosted.until_same()
     first, kernel = hosted.leader, world.kernel
     address, session, extent = node_of(first).part.address, node_of(first).part.session_id.encode(), hosted.extent
-    renewals = world.hold("/lease-", process=first.process)
+
+    def is_used() -> bool:
+        row = hosted.west.table.row(keys.tablet_row(extent.table_id, extent.end_row), ("log",))
+        return row is not None and any(session in name for name in row.family("log"))
+
+    world.until(lambda: not is_used(), "the row names the log no more")
+    # Each of these threads would find out that the lease is over, before the write comes.
+    asks = [world.hold(thread, process=first.process) for thread in ("/lease-", "/server times", "/namer")]
     kernel.pause_machine(first.process)
     hosted.until_led_by_another(first)
     values += hosted.put(b"b", b"c")
@@ -358,14 +403,14 @@ def a_paused_host_begins_to_use_its_own_log(world: World) -> None:
     task = world.client(hosted.west, "late write", write)
     world.until(lambda: task.done, "the write has an end")
     late.state = "acked" if told else "unknown"
-    kernel.release(renewals)
+    for held in asks:
+        kernel.release(held)
     world.until(lambda: not first.is_up, "it knows that its lease is over")
     first.start()
     kernel.run_for(2.0)
     world.let_pass(LATE_USES_MS)
     kernel.run_for(2.0)
-    row = hosted.west.table.row(keys.tablet_row(extent.table_id, extent.end_row), ("log",))
-    if not told and row is not None and any(session in name for name in row.family("log")):
+    if not told and is_used():
         raise LawBrokenError("R4: the late use of a log that was given up stays")
     rest(hosted, [*values, *([late.value] if told else [])])
 

@@ -96,6 +96,10 @@ class Hosts:
         assert parts is not None
         return parts.held
 
+    def incarnation(self, name: str) -> str:
+        """Of the disk of a host that runs."""
+        return self._replicas(name).host.incarnation
+
     def manifest(self, name: str, extent: Extent) -> Manifest:
         """A tablet's replica on a host."""
         return self.held(name, extent).manifest

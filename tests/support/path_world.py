@@ -39,6 +39,7 @@ from bookkeeper.tserver.receive.tablet_slice import ReceivedRange
 from bookkeeper.tserver.tablets.block_targets import ConfigView, TableView
 from bookkeeper.tserver.tablets.load_plan import Recovered
 from bookkeeper.tserver.tablets.tablet import ServedTablet, Tenure, tablet_records
+from bookkeeper.tserver.write.server_times import UnlimitedTimes
 from bookkeeper.tserver.write.write_context import WriteContext
 from tests.support.volumes import MACHINE, name_at
 
@@ -117,7 +118,7 @@ class Cluster:
         self._directory = directory
         self._serial = 0
         self._incarnations = 0
-        self._context = WriteContext(SystemClock(), ConfigView(1, {}))
+        self._context = WriteContext(SystemClock(), ConfigView(1, {}), UnlimitedTimes(SystemClock()))
         self._states: dict[Extent, FlushState | None] = {}
         self._since_flush: dict[Extent, list[tuple[str, Block]]] = {}
         self.tablets: dict[Extent, ServedTablet] = {}

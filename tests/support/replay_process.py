@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -15,6 +16,7 @@ import psutil
 
 from bookkeeper.config.sections import Settings
 from bookkeeper.coordination.connect import open_coordination
+from bookkeeper.errors import TransientError
 from bookkeeper.replay.ranges import (
     RANGE_SCHEMA,
     RESULT_SCHEMA,
@@ -45,6 +47,27 @@ def wait_until(condition: Callable[[], bool], limit_s: float) -> bool:
     return True
 
 
+def pool_of(settings: Settings) -> RpcPool:
+    """Connections to the processes of a cluster, as one of its own."""
+    hello = Hello(PROTOCOL_VERSION, "test", "test", "client")
+    return RpcPool(hello, settings.rpc, None, process_credentials(settings))
+
+
+def until_warm(settings: Settings) -> None:
+    """Wait until a replay process of a running cluster has its Spark session."""
+    with closing(pool_of(settings)) as pool, closing(open_coordination(settings)) as coordination:
+
+        def is_warm() -> bool:
+            alive = [session for session in coordination.sessions("replay") if session.alive]
+            with suppress(TransientError):
+                for session in alive:
+                    pool.replay(session.address, START_S * 1000).warm()
+                return bool(alive)
+            return False
+
+        assert wait_until(is_warm, START_S), f"no replay process of {settings.directory} has a Spark session"
+
+
 @dataclass(slots=True)
 class ReplayProcess:
     """A context manager: started (and warm, unless told otherwise) inside, killed with all it started outside."""
@@ -63,8 +86,7 @@ class ReplayProcess:
         with self.log.open("ab") as log:
             command = [sys.executable, "-m", "bookkeeper.replay", str(self.settings.directory)]
             self.process = subprocess.Popen(command, stdout=log, stderr=log, env=dict(os.environ))
-        hello = Hello(PROTOCOL_VERSION, "test", "test", "client")
-        self._pool = RpcPool(hello, self.settings.rpc, None, process_credentials(self.settings))
+        self._pool = pool_of(self.settings)
         coordination = open_coordination(self.settings)
         try:
             known = {s.session_id for s in coordination.sessions("replay") if not s.alive}

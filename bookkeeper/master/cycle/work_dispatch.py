@@ -135,7 +135,7 @@ class WorkDispatcher(Struct):
 
     def retry_now(self) -> None:
         """A replay process has started: retry the work that failed without one."""
-        self.shipping.try_peers_now()
+        self.shipping.note_new_replay(self.clock.boot_ns())
 
     def refill(self, behind: Sequence[FileEntry], files: Outstanding) -> None:
         """Rebuild every peer's queue from the files, sorted, that some target lacks."""

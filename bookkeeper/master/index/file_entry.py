@@ -19,11 +19,11 @@ from bookkeeper.master.index import barriers as rules
 from bookkeeper.master.index import file_entry_codec, log_names
 from bookkeeper.master.index.barriers import FileBarrier, necessary_barriers
 from bookkeeper.master.index.file_entry_codec import Parts
-from bookkeeper.master.index.held_back import UNLIMITED
 from bookkeeper.master.index.target_progress import NO_AMOUNT, NO_PROGRESS, Amount, Progress
 from bookkeeper.metadata import keys
 from bookkeeper.metadata.metadata_table import Column
 from bookkeeper.model import Target, TargetKey
+from bookkeeper.replicas.naming import UNLIMITED
 from combiners import CLOSED, ReplicationStatus
 
 

@@ -18,11 +18,8 @@ from bookkeeper.master.index.tablet_replicas import TabletReplica, voters
 from bookkeeper.metadata import keys
 from bookkeeper.metadata.metadata_table import Row
 from bookkeeper.metadata.values import FlushState
-from bookkeeper.replicas.naming import shippable
+from bookkeeper.replicas.naming import UNLIMITED, shippable
 from bookkeeper.storage.volume.names import session_of_numbered
-
-UNLIMITED = 2**63 - 1
-"""The offset that a log allows when no tablet holds it back."""
 
 
 class HeldBack(Struct, frozen=True):

@@ -95,8 +95,9 @@ class Shipment(Struct):
             self.error_since_ns = now_ns
 
     def excuse(self, error: str | None) -> None:
-        """Show an error without a pause, because an operator has requested a try. The failed try may have started
-        before the request, and a worker does not queue a range twice: so the range is tried once more, at once.
+        """Show an error without a pause, because an operator has requested a try, or a replay process has started. The
+        failed try may have started before that, and a worker does not queue a range twice: so the range is tried once
+        more, at once.
         """
         self.error = error
         self.retry_requested = False
@@ -193,6 +194,8 @@ class Shipments(Struct):
     tservers: dict[str, Retry] = field(default_factory=dict)
     shipped: dict[str, Shipped] = field(default_factory=dict)
     times: WriteTimes = field(default_factory=WriteTimes)
+    replay_since_ns: int = 0
+    """Boot clock when the newest replay process was noted; 0: none was noted in this reign."""
     _load: Counter[tuple[str, str]] = field(default_factory=Counter)
 
     def shipment(self, key: WorkKey) -> Shipment:
@@ -251,6 +254,8 @@ class Shipments(Struct):
             self._land(key, shipment)
         if report.error is None:
             self._succeeded(shipment, report)
+        elif flight is not None and report.failed_at == AT_REPLAY and flight.since_ns < self.replay_since_ns:
+            shipment.excuse(report.error)  # it failed at an earlier replay process: the new one gets its try at once
         else:
             self._failed(shipment, report, now_ns)
 
@@ -260,8 +265,9 @@ class Shipments(Struct):
         if shipment is not None:
             shipment.clear_error()
 
-    def try_peers_now(self) -> None:
-        """End the backoff of every peer."""
+    def note_new_replay(self, now_ns: int) -> None:
+        """A replay process has started: end the backoff of every peer, which may come from the lack of one."""
+        self.replay_since_ns = now_ns
         for retry in self.peers.values():
             retry.try_now()
 

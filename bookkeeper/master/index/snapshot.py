@@ -23,7 +23,7 @@ from bookkeeper.master.index.file_entry import (
     is_news,
     parse_cell,
 )
-from bookkeeper.master.index.held_back import NO_LOGS_ON_HOSTS, UNLIMITED, HeldBack, LogsOnHosts
+from bookkeeper.master.index.held_back import NO_LOGS_ON_HOSTS, HeldBack, LogsOnHosts
 from bookkeeper.master.index.outstanding import Outstanding
 from bookkeeper.master.index.tablet_index import TabletIndex
 from bookkeeper.master.index.tablet_replicas import NO_REPLICAS, TabletReplica, replicas_of
@@ -31,6 +31,7 @@ from bookkeeper.metadata import keys, values
 from bookkeeper.metadata.lost_logs import lost_cells
 from bookkeeper.metadata.metadata_table import Cell, Column, Row
 from bookkeeper.model import Extent
+from bookkeeper.replicas.naming import UNLIMITED
 
 SNAPSHOT_FAMILIES = ("repl", "tablet", "location", keys.REPLICA_FAMILY)
 """The columns that a snapshot reads of each tablet row."""

@@ -66,13 +66,26 @@ def first_behind(steps: Steps, finished: int) -> int:
     return bisect_right(steps, finished, key=lambda step: step.records)
 
 
-def with_growth(steps: Steps, finished: int, records: int, look: Look) -> Steps:
-    """The steps after the share was seen to have grown to ``records``; those of finished records go."""
+def with_growth(steps: Steps, finished: int, before: int, records: int, look: Look) -> Steps:
+    """The steps after the share was seen to have grown from ``before`` to ``records``; those of finished records go."""
     steps = steps[first_behind(steps, finished) :]
+    if look.is_timely:
+        steps = without_unknown(steps, finished, before)
     if steps and records <= steps[-1].records:
         return steps
     grown = (*steps, Step(records, look.at_ns, look.at_ns) if look.is_timely else Step(records, None))
     return thinned(grown, look.at_ns) if len(grown) > 1 else grown
+
+
+def without_unknown(steps: Steps, finished: int, before: int) -> Steps:
+    """The steps up to ``before`` records, if the time of the others is unknown: a read of headers notes records without
+    a time when it takes the file from a snapshot that this look has published a moment ago.
+    """
+    if not steps or steps[-1].first_ns is not None or steps[-1].records <= before:
+        return steps
+    known = steps[:-1]
+    until = known[-1].records if known else finished
+    return (*known, Step(before, None)) if before > until else known
 
 
 def with_headers(steps: Steps | None, needed: int, read: Steps) -> Steps:
@@ -155,7 +168,7 @@ class WriteTimes(Struct):
             steps = self.steps.get(key)
             if steps is None:
                 steps = () if finished >= before else (Step(before, None),)
-            grown = with_growth(steps, finished, records, look)
+            grown = with_growth(steps, finished, before, records, look)
             if any(step.first_ns is None for step in grown):
                 self.unread.add(key)
             self._put(key, grown)

@@ -20,9 +20,8 @@ from bookkeeper.replay.ranges import (
     results_from_table,
     results_to_batch,
 )
-from bookkeeper.replay.spark.spark_job import process_life, process_pool, process_sessions
+from bookkeeper.replay.spark.spark_job import process_life, process_pool, ship_ranges
 from bookkeeper.replay.stream.following import POLL_MS, Ended, follow
-from bookkeeper.replay.stream.range_shipping import Shipper
 from bookkeeper.storage.volume.opening import open_volume
 
 ORDER_SCHEMA = pa.schema([("tserver", pa.string()), ("cluster", pa.string()), ("run", pa.string())])
@@ -41,8 +40,7 @@ def run_follow_job(spark: SparkSession, tserver: str, cluster: str, run: str, se
 
 def _follow(settings: Settings, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     for order in (row for batch in batches for row in batch.to_pylist()):
-        shipper = Shipper(process_sessions(settings), open_volume(settings), settings)
-        ship = partial(shipper.ship, budget_ms=settings.replay.run_budget_ms)
+        ship = partial(ship_ranges, settings, open_volume(settings))
         with process_life(settings).task():
             ended = follow(ship, partial(_poll, settings, order["tserver"], order["cluster"], order["run"]))
         row = {

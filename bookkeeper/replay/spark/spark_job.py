@@ -35,6 +35,7 @@ from bookkeeper.rpc.contract.services import TServer
 from bookkeeper.rpc.rpc_pool import RpcPool
 from bookkeeper.security.access import process_credentials
 from bookkeeper.storage.volume.opening import open_volume
+from bookkeeper.storage.volume.volume_protocol import Volume
 
 _BatchMap = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
@@ -53,18 +54,20 @@ def ship(settings: Settings) -> _BatchMap:
 
 def _ship_batches(settings: Settings, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     ranges = [r for batch in batches for r in ranges_from_table(batch)]
-    life = process_life(settings)
+    with process_life(settings).task():
+        results = list(ship_ranges(settings, open_volume(settings), ranges))
+    yield results_to_batch(results)
+
+
+def ship_ranges(settings: Settings, shared: Volume, ranges: Sequence[Range]) -> Iterator[RangeResult]:
+    """Ship ranges in this task process; see :meth:`Shipper.ship`. ``shared``: the cluster's Volume."""
 
     def host(address: str) -> TServer:
-        life.wait(settings.rpc.timeout_ms)
+        process_life(settings).wait(settings.rpc.timeout_ms)
         return process_pool(settings).tserver(address)
 
-    volume = volume_of(ranges, open_volume(settings), host, SystemClock())
-    with life.task():
-        results = list(
-            Shipper(process_sessions(settings), volume, settings).ship(ranges, settings.replay.run_budget_ms)
-        )
-    yield results_to_batch(results)
+    volume = volume_of(ranges, shared, host, SystemClock())
+    return Shipper(process_sessions(settings), volume, settings).ship(ranges, settings.replay.run_budget_ms)
 
 
 @lru_cache(maxsize=1)

@@ -1,28 +1,27 @@
-"""Bytes of files, read in place: mapped local files, files of remote filesystems, and the disk below the page cache."""
+"""Bytes of files: mapped local files, read in place, files of ``pyarrow.fs``, and the disk below the page cache."""
 
 from __future__ import annotations
 
 import mmap
 import os
+from functools import partial
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import pyarrow as pa
 import pyarrow.fs
-from msgspec import Struct, field
+from msgspec import Struct
 
 from bookkeeper.errors import InvalidInputError, NotFoundError, UnavailableError
 from bookkeeper.storage.volume.file_ops import CALL_BYTES, FileOps
 from bookkeeper.storage.volume.file_uris import path_of
+from bookkeeper.storage.volume.remote_source import RemoteSource
 from bookkeeper.storage.volume.volume_protocol import Source
 
 MAPPED_WINDOW_BYTES = 1 << 24
 """A process that reads a mapped file from start to end retains at least so much of it behind its position, and at most
 three times as much: more than the messages in flight.
 """
-
-REMOTE_WINDOW_BYTES = 1 << 18
-"""Least bytes of one remote request: holds many headers, wastes little where a payload is skipped."""
 
 
 class MappedSource(Struct):
@@ -48,32 +47,6 @@ class MappedSource(Struct):
             self.mapped.madvise(mmap.MADV_DONTNEED, 0, end)  # from the start: a second read has mapped pages again
             self._mapped_from = end
         return self.content.slice(position, length)
-
-
-class RemoteSource(Struct):
-    """A file behind ``pyarrow.fs``: each request brings a window, so that small reads in a row cost one. One thread."""
-
-    file: pyarrow.fs.NativeFile
-    size: int
-    window_position: int = 0
-    window: pa.Buffer = field(default_factory=lambda: pa.py_buffer(b""))
-
-    def read(self, position: int, length: int) -> pa.Buffer:
-        """See :class:`Source`; raises UnavailableError when the filesystem fails or returns fewer bytes."""
-        start = position - self.window_position
-        if start < 0 or start + length > self.window.size:
-            wanted = max(length, min(REMOTE_WINDOW_BYTES, self.size - position))
-            self.window, self.window_position, start = self._fetch(position, wanted), position, 0
-        return self.window.slice(start, length)
-
-    def _fetch(self, position: int, length: int) -> pa.Buffer:
-        try:
-            raw = pa.py_buffer(self.file.read_at(length, position))
-        except OSError as error:
-            raise UnavailableError(f"a remote file can't be read at {position}: {error}") from error
-        if raw.size != length:
-            raise UnavailableError(f"a remote file returned {raw.size} of {length} bytes at {position}: try again")
-        return raw
 
 
 class DiskSource:
@@ -140,11 +113,22 @@ def open_source(uri: str) -> Source:
     return open_remote(filesystem, path)
 
 
+def fetch_part(file: pyarrow.fs.NativeFile, position: int, length: int) -> pa.Buffer:
+    """Bytes of a file behind ``pyarrow.fs``. Raises UnavailableError when the filesystem fails or returns fewer."""
+    try:
+        raw = pa.py_buffer(file.read_at(length, position))
+    except OSError as error:
+        raise UnavailableError(f"a remote file can't be read at {position}: {error}") from error
+    if raw.size != length:
+        raise UnavailableError(f"a remote file returned {raw.size} of {length} bytes at {position}: try again")
+    return raw
+
+
 def open_remote(filesystem: pyarrow.fs.FileSystem, path: str) -> RemoteSource:
     """Open a file of a filesystem; raises NotFoundError or UnavailableError."""
     try:
         file = filesystem.open_input_file(path)
-        return RemoteSource(file, file.size())
+        return RemoteSource(partial(fetch_part, file), file.size())
     except FileNotFoundError as error:
         raise NotFoundError(f"there is no file {path} on {filesystem.type_name}") from error
     except OSError as error:

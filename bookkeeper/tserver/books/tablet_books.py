@@ -5,19 +5,29 @@ A put of one row survives a crash wholly or not at all.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from bookkeeper.metadata.chosen_rows import chosen_rows
 from bookkeeper.metadata.metadata_table import CellKey, MetadataTable, Row, RowPut
 from bookkeeper.runtime.session_retries import SessionRetries
+from bookkeeper.tserver.books.wal_cells import log_deletes
+from bookkeeper.tserver.shipping.unnamed_records import TabletKey
+from bookkeeper.tserver.tablets.tablet import ServedTablet
 
 
 class TabletBooks:
     """Reads and writes tablets' rows."""
 
-    def __init__(self, metadata: MetadataTable, persistence: SessionRetries) -> None:
+    def __init__(
+        self,
+        metadata: MetadataTable,
+        persistence: SessionRetries,
+        note_named: Callable[[TabletKey, Mapping[str, int]], None] = lambda _key, _logs: None,
+    ) -> None:
+        """``note_named`` hears, by the key of a tablet, which records in logs its named state has."""
         self._metadata = metadata
         self._persistence = persistence
+        self._note_named = note_named
 
     def get(self, row: bytes, families: Sequence[str]) -> Row | None:
         """The families of a row; None when there is no such row. Raises TransientError."""
@@ -44,3 +54,11 @@ class TabletBooks:
         """Delete cells up to a rank. Raises TransientError."""
         self._persistence.check()
         self._metadata.delete(cells, rank)
+
+    def let_logs_go(self, tablet: ServedTablet, logs: Mapping[str, int]) -> None:
+        """The books name a state with the tablet's records in these logs, each up to an offset: delete the ``log:``
+        cells. Raises TransientError.
+        """
+        self._note_named(tablet.key, logs)
+        for cell, rank in log_deletes(tablet.row, logs):
+            self.delete([cell], rank)

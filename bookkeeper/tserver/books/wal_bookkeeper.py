@@ -27,8 +27,9 @@ from bookkeeper.runtime.threads import SELDOM_MS, BackgroundThread, Die
 from bookkeeper.storage.volume.volume_protocol import Volume
 from bookkeeper.storage.wal.blocks.block import Block
 from bookkeeper.storage.wal.writing.seal import Seal, log_exists
-from bookkeeper.tserver.books.wal_cells import BatchPut, Reach, WalBooks
+from bookkeeper.tserver.books.wal_cells import BatchPut, Reach, WalBooks, tablet_of
 from bookkeeper.tserver.shipping.own_log import OwnLogs
+from bookkeeper.tserver.shipping.unnamed_records import TabletKey
 
 LOG = logging.getLogger(__name__)
 
@@ -40,8 +41,6 @@ FOLLOWED_WAIT_MS, FOLLOWED_WAITS = 20, 9
 """While tasks ship all records at once, updates of needed offsets wait so much longer: the master hands nothing out
 then. It is told soon when that ends.
 """
-
-TabletKey = tuple[str, bytes | None]
 
 
 class _Sealed(Struct):
@@ -117,6 +116,14 @@ class WalBookkeeper:
         with self._lock:
             if first_uses is not None:
                 self._own_logs.note_uses(wal_name, *self._current.announced())
+            self._own_logs.note_records(
+                wal_name,
+                (
+                    (tablet_of(one.header), one.first_offset, one.last_offset)
+                    for one in blocks
+                    if one.header.block_targets
+                ),
+            )
             self._current.appended(blocks)
 
     def synced(self, wal_name: str, offset: int, position: int) -> None:
@@ -192,6 +199,7 @@ class WalBookkeeper:
         with self._writing, self._lock:
             for books in (self._current, *(sealed.books for sealed in self._sealed)):
                 books.forget(tablet)
+        self._own_logs.forget_tablet(tablet)
 
     def positions(self, table_id: str) -> list[tuple[str, int]]:
         """Every own log that holds records of the table, with the last one's offset, in order of creation.

@@ -27,7 +27,6 @@ from bookkeeper.replicas.rules import CORRECTED
 from bookkeeper.replicas.values import Replica
 from bookkeeper.runtime.threads import BackgroundThread, Die
 from bookkeeper.tserver.books.tablet_books import TabletBooks
-from bookkeeper.tserver.books.wal_cells import log_deletes
 from bookkeeper.tserver.leading.leader_chain import LeaderChain
 from bookkeeper.tserver.leading.led_tablets import LedTablets
 from bookkeeper.tserver.leading.tablet_replicas import voters_in
@@ -204,8 +203,7 @@ class Namer:
             # one. It may still wait for the log, if that lies on this host.
             self._books.confirm()
             self._close_tails(chain.tablet, logs)
-            for cell, rank in log_deletes(chain.tablet.row, logs):
-                self._books.delete([cell], rank)
+            self._books.let_logs_go(chain.tablet, logs)
             chain.logs_gone(state_id)
 
     def _close_tails(self, tablet: ServedTablet, logs: Collection[str]) -> None:

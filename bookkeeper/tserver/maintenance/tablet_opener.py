@@ -8,7 +8,7 @@ crash, and opening again gives the same tablet. Rules: R1, R4, R15, R18, R20 and
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import partial
 
 from msgspec.structs import replace
@@ -51,6 +51,7 @@ from bookkeeper.tserver.tablets.load_plan import (
     unneeded_logs,
 )
 from bookkeeper.tserver.tablets.tablet import ServedTablet, Tenure
+from bookkeeper.tserver.write.server_times import ServerTimes
 
 LOG = logging.getLogger(__name__)
 
@@ -108,8 +109,18 @@ class TabletOpener:
     """Opens tablets."""
 
     def __init__(
-        self, metadata: MetadataTable, session: Session, volume: Volume, maker: TabletMaker, terms: Terms
+        self,
+        metadata: MetadataTable,
+        session: Session,
+        volume: Volume,
+        maker: TabletMaker,
+        terms: Terms,
+        times: ServerTimes,
+        latest_in: Callable[[Collection[str]], int],
     ) -> None:
+        """``latest_in``: the highest server time that a log of these hosts may have, 0 = none."""
+        self._times = times
+        self._latest_in = latest_in
         self._metadata = metadata
         self._session = session
         self._volume = volume
@@ -133,7 +144,8 @@ class TabletOpener:
         data = self._maker.data(row, None if candidacy is None else candidacy.volume)
         for name, block in found:
             data.apply(block.batch(), recovered.absorb(name, block))
-        recovered.go_without(row)
+        recovered.go_without(row, self._latest_in({home.host for home in row.lost.values()}))
+        self._times.cover(recovered.last_time_ms)
         replayed = {name for name, _ in found}
         recovered.log_uses.update(load_plan.all_uses(replayed))
         self._drop_unneeded(row_key, load_plan.all_uses(unneeded_logs(row, replayed)))
@@ -182,7 +194,7 @@ class TabletOpener:
         """
         void = {
             name
-            for name in sorted(set(row.logs) - row.lost)
+            for name in sorted(set(row.logs) - set(row.lost))
             if not log_exists(self._volume, name) and self._is_marked(name)
         }
         for name in void:

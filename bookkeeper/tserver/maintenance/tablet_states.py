@@ -19,7 +19,6 @@ from bookkeeper.metadata.metadata_table import RowPut
 from bookkeeper.runtime.threads import Die
 from bookkeeper.storage.tablet.segments.segment_format import SegmentRef
 from bookkeeper.tserver.books.tablet_books import TabletBooks
-from bookkeeper.tserver.books.wal_cells import log_deletes
 from bookkeeper.tserver.tablets import tablet_segments
 from bookkeeper.tserver.tablets.tablet import ServedTablet
 from bookkeeper.tserver.tablets.tablet_flushes import FlushPoint
@@ -67,8 +66,7 @@ class NamedStates:
         if point.frozen is not None:
             tablet.data.finish_flush(point.frozen, segments)
             freed()
-        for cell, rank in log_deletes(tablet.row, point.logs):
-            self._books.delete([cell], rank)
+        self._books.let_logs_go(tablet, point.logs)
         tablet.flushes.end(point)
 
     def merged(self, tablet: ServedTablet, inputs: set[str], written: Sequence[SegmentRef], compacted: int) -> None:

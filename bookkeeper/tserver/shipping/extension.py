@@ -41,13 +41,14 @@ def may_extend(log: OwnLog, target: TargetKey, vouched: int, known: Known) -> Ex
     """
     if log.through_master:
         return Extension(min(vouched, log.end))
+    end = min(log.end, max(log.named_until, vouched))
     first = bisect.bisect_right(log.barriers, vouched, key=lambda barrier: barrier.offset)
     for barrier in islice(log.barriers, first, None):
-        if barrier.offset > log.end:
+        if barrier.offset > end:
             break
         if not is_passed(barrier, target, known):
             return Extension(barrier.offset - 1, barrier)
-    return Extension(log.end)
+    return Extension(end)
 
 
 def is_passed(barrier: Barrier, target: TargetKey, known: Known) -> bool:

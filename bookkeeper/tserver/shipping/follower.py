@@ -304,6 +304,7 @@ class Follower:
         try:
             ranges = ranges_of(batch, before, self._tools.settings.instance.instance_id)
             ranges = [behind_earlier_log(r, known, self._tools.goes_on_here) for r in ranges]
+            ranges, _ = self._tools.placed(ranges)  # own logs: their host is here
             checked_in = self._older.checked_in(ranges)
         except BaseException:
             with self._lock:

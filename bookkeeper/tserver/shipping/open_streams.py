@@ -124,7 +124,7 @@ class OpenStreams(Struct):
         """Whether a task may follow some stream: its log is one to go on with, and its peer takes small messages."""
         destinations = self.destinations()
         places = (destinations.get(item.target) for item in self.newest.values())
-        return not self.own_logs.through_master and any(place and place.takes_small_messages for place in places)
+        return any(place and place.takes_small_messages for place in places)
 
     @property
     def must_look(self) -> bool:

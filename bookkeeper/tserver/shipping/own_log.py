@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import NamedTuple
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from bookkeeper.model import Barrier
+from bookkeeper.replicas.naming import UNLIMITED
 from bookkeeper.storage.volume.names import session_of_numbered
+from bookkeeper.tserver.shipping.unnamed_records import TabletKey, UnnamedRecords
 
 SEALED_WITH_BARRIERS_MAX = 64
 """Sealed logs whose barriers stay in memory; the master hands out the older ones."""
@@ -37,9 +39,10 @@ class OwnLog(Struct, frozen=True):
     ``end`` is the last record that was synced before a check of the lease, so no recovery cuts it off (R15).
     ``barriers`` (R24) are those of the tablets with a `repl:` cell for the log, in order of their offsets; a tablet
     names a barrier before the block that waits for it is appended, so none is missing up to ``end``. ``tables`` have
-    such a cell: the books of all others say nothing about this log. ``through_master``: only the master knows how far
-    the log may go. ``late`` counts the times when barriers came below known ones: a tablet gets its cell only with its
-    first block for a target, and then names the barriers of earlier blocks, too.
+    such a cell: the books of all others say nothing about this log. ``through_master``: this session has forgotten the
+    barriers, so the master alone knows how far the log may go. ``named_until``: of a log on a host's own disk, named
+    states have all records up to here (R15). ``late`` counts the times when barriers came below known ones: a tablet
+    gets its cell only with its first block for a target, and then names the barriers of earlier blocks, too.
     """
 
     name: str
@@ -48,18 +51,22 @@ class OwnLog(Struct, frozen=True):
     barriers: tuple[Barrier, ...] = ()
     tables: frozenset[str] = frozenset()
     through_master: bool = False
+    named_until: int = UNLIMITED
     late: int = 0
+
+    @property
+    def reach(self) -> int:
+        """The last record that a peer may have, when no barrier comes before it."""
+        return min(self.end, self.named_until)
 
 
 class OwnLogs:
     """All logs of one session whose files are there. Thread-safe."""
 
-    def __init__(self, session_id: str, through_master: bool = False) -> None:
-        """``through_master``: the logs lie on a host's own disk, and only the master knows which records a peer may
-        have (R15).
-        """
+    def __init__(self, session_id: str, are_on_host: bool = False) -> None:
+        """``are_on_host``: the logs lie on a host's own disk."""
         self.session_id = session_id
-        self._through_master = through_master
+        self._unnamed: dict[str, UnnamedRecords] | None = {} if are_on_host else None
         self._lock = threading.Lock()
         self._logs: dict[str, OwnLog] = {}
         self._current = ""
@@ -86,11 +93,6 @@ class OwnLogs:
     def is_own(self, name: str) -> bool:
         """Whether this session made a log of that name, now or earlier."""
         return session_of_numbered(name) == self.session_id
-
-    @property
-    def through_master(self) -> bool:
-        """Whether only the master knows how far these logs may go."""
-        return self._through_master
 
     def names(self) -> list[str]:
         """The logs up to the one that is written, in order."""
@@ -129,7 +131,9 @@ class OwnLogs:
     def begin(self, name: str) -> None:
         """A file for a later log is there."""
         with self._lock:
-            self._logs[name] = OwnLog(name, through_master=self._through_master)
+            self._logs[name] = OwnLog(name)
+            if self._unnamed is not None:
+                self._unnamed[name] = UnnamedRecords()
 
     def enter(self, name: str) -> None:
         """The log is written from now on."""
@@ -147,15 +151,30 @@ class OwnLogs:
                 known, late = tuple(sorted(known)), late + 1
             self._logs[name] = replace(log, barriers=known, tables=log.tables | tables, late=late)
 
+    def note_records(self, name: str, blocks: Iterable[tuple[TabletKey, int, int]]) -> None:
+        """Blocks for peers are about to be appended, each of a tablet, with its first and last offset. On a host's own
+        disk they hold the log back until named states have them (R15).
+        """
+        if self._unnamed is None:
+            return
+        with self._lock:
+            unnamed = self._unnamed[name]
+            for tablet, first, last in blocks:
+                unnamed.append(tablet, first, last)
+            self._logs[name] = replace(self._logs[name], named_until=unnamed.until)
+
     def note_end(self, name: str, end: int, tables: Collection[str] | None = None) -> None:
         """Records up to ``end`` are durable, and no recovery has begun. ``tables`` may have some of these; None: all
         that a cell names.
         """
         with self._lock:
-            log = self._logs[name]
-            self._logs[name] = replace(log, end=max(end, log.end))
+            before = self._logs[name]
+            log = self._logs[name] = replace(before, end=max(end, before.end))
+            if self._unnamed is not None:  # the last of the named records may be of any table
+                tables = log.tables if log.reach > before.reach else ()
             self._note(name, log.tables if tables is None else tables)
-        self._tell()
+        if tables is None or tables:
+            self._tell()
 
     def note_seal(self, name: str, end: int) -> None:
         """The log is sealed at ``end``."""
@@ -166,6 +185,30 @@ class OwnLogs:
             for older in self._sealed[-SEALED_WITH_BARRIERS_MAX - 1 : -SEALED_WITH_BARRIERS_MAX]:
                 self._logs[older] = replace(self._logs[older], barriers=(), through_master=True)
         self._tell()
+
+    # ---- names of states
+
+    def note_named(self, tablet: TabletKey, logs: Mapping[str, int]) -> None:
+        """The named state of a tablet has its records of ``logs``, each up to an offset, whoever comes next (R15)."""
+        self._change_unnamed(logs, lambda name, unnamed: unnamed.name(tablet, logs[name]))
+
+    def forget_tablet(self, tablet: TabletKey) -> None:
+        """The tablet is deleted."""
+        self._change_unnamed(self._unnamed or (), lambda _, unnamed: unnamed.forget(tablet))
+
+    def _change_unnamed(self, names: Iterable[str], change: Callable[[str, UnnamedRecords], None]) -> None:
+        has_grown = False
+        with self._lock:
+            known = self._unnamed or {}
+            for name, unnamed in [(name, known[name]) for name in names if name in known]:
+                before = unnamed.until
+                change(name, unnamed)
+                if unnamed.until != before:
+                    self._logs[name] = replace(self._logs[name], named_until=unnamed.until)
+                    self._note(name, self._logs[name].tables)
+                    has_grown = True
+        if has_grown:
+            self._tell()
 
     def _tell(self) -> None:
         for on_end in self._listeners:
@@ -183,6 +226,8 @@ class OwnLogs:
             self._sealed = [name for name in self._sealed if name not in gone]
             for name in gone:
                 del self._logs[name]
+                if self._unnamed is not None:
+                    del self._unnamed[name]
             if gone:
                 self._news = OrderedDict((news, number) for news, number in self._news.items() if news.log not in gone)
                 self._note("", (None,))

@@ -113,7 +113,7 @@ class ReplicationWorker:
         tools = self._tools
         with self._lock:
             destinations = tools.destinations()
-            if destinations is not self._lanes_of and not (self._stopped or tools.own_logs.through_master):
+            if destinations is not self._lanes_of and not self._stopped:
                 self._lanes_of = destinations
                 for cluster in sorted({key.cluster for key, to in destinations.items() if to.takes_small_messages}):
                     if cluster not in self._lanes and len(self._lanes) < LANES_MAX:

@@ -11,24 +11,15 @@ import threading
 from collections.abc import Callable, Collection, Sequence
 from functools import partial
 
-from msgspec.structs import replace
-
 from bookkeeper.errors import (
-    AT_LOG,
-    FAILED_AT,
     BookkeeperError,
     CorruptionError,
-    LogAwayError,
     NotFoundError,
     UnavailableError,
     is_away,
 )
-from bookkeeper.log_homes.log_volume import LogVolume
 from bookkeeper.model import BlockRange
-from bookkeeper.replay.ranges import (
-    Range,
-    RangeResult,
-)
+from bookkeeper.replay.ranges import RangeResult
 from bookkeeper.replay.stream.filters import share_up_to
 from bookkeeper.rpc.contract.messages import WorkItem, WorkReport
 from bookkeeper.runtime.threads import guarded_thread
@@ -195,7 +186,7 @@ class Lane:
             ranges = ranges_of(batch, progress_of, self._tools.settings.instance.instance_id)
             ranges = [behind_earlier_log(r, known, self._tools.goes_on_here) for r in ranges]
             checked_in = self._older.checked_in(ranges)
-            ranges, away = placed_ranges(ranges, self._tools.volume)
+            ranges, away = self._tools.placed(ranges)
             results = self._tools.ship(ranges) if ranges else {}
             if self._older.note(ranges, results, progress_of, known, checked_in):
                 with self._changed:
@@ -218,24 +209,6 @@ class Lane:
                 self._books.add_run(queued.item, before[n], outcome, results.get(n))
             if self._follower is not None:
                 self._follower.wake()
-
-
-def placed_ranges(ranges: Sequence[Range], volume: Volume) -> tuple[list[Range], dict[int, LogAwayError]]:
-    """The ranges, with the hosts that have their files; for each one whose host is away an error by its id, so that the
-    others go on. Raises TransientError, CorruptionError.
-    """
-    found: list[Range] = []
-    away: dict[int, LogAwayError] = {}
-    for r in ranges:
-        home = volume.home_of(r.file) if isinstance(volume, LogVolume) else None
-        if home is None or not isinstance(volume, LogVolume):
-            found.append(r)
-        elif address := volume.address_of(home):
-            found.append(replace(r, log_host=home.host, log_incarnation=home.incarnation, log_address=address))
-        else:
-            reason = f"log {r.file} lies on host {home.host}, which is away: start it"
-            away[r.range_id] = LogAwayError(reason, {FAILED_AT: AT_LOG})
-    return found, away
 
 
 def share_behind(volume: Volume, item: WorkItem, blocks: BlockRange) -> tuple[int, int]:

@@ -13,7 +13,8 @@ from bookkeeper.bulk.import_places import read_first_seq, read_first_seq_of_rang
 from bookkeeper.clock import Clock
 from bookkeeper.config.sections import Settings
 from bookkeeper.coordination.coordination_protocol import Coordination, SessionInfo
-from bookkeeper.errors import AT_REPLAY, UnavailableError, failing_at
+from bookkeeper.errors import AT_LOG, AT_REPLAY, FAILED_AT, LogAwayError, UnavailableError, failing_at
+from bookkeeper.log_homes.log_volume import LogVolume
 from bookkeeper.metadata.metadata_table import MetadataTable
 from bookkeeper.model import TargetKey
 from bookkeeper.replay.ranges import (
@@ -57,6 +58,25 @@ class LaneTools(Struct, frozen=True):
         """Whether a log is of this session, its file is there, and lanes go on with it by themselves."""
         log = self.own_logs.find(name)
         return log is not None and not log.through_master
+
+    def placed(self, ranges: Sequence[Range]) -> tuple[list[Range], dict[int, LogAwayError]]:
+        """The ranges, with the hosts that have their files; for each one whose host is away an error by its id, so that
+        the others go on. Raises TransientError, CorruptionError.
+        """
+        if not isinstance(self.volume, LogVolume):
+            return list(ranges), {}
+        found: list[Range] = []
+        away: dict[int, LogAwayError] = {}
+        for r in ranges:
+            home = self.volume.home_of(r.file)
+            if home is None:
+                found.append(r)
+            elif address := self.own_address if self.volume.is_own(home) else self.volume.address_of(home):
+                found.append(replace(r, log_host=home.host, log_incarnation=home.incarnation, log_address=address))
+            else:
+                reason = f"log {r.file} lies on host {home.host}, which is away: start it"
+                away[r.range_id] = LogAwayError(reason, {FAILED_AT: AT_LOG})
+        return found, away
 
     def read_progress(self, item: WorkItem) -> tuple[StreamProgress, int]:
         """What the books say about a range: the progress of its stream (none of a repeated run), and of an import the

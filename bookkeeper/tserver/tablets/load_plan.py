@@ -13,7 +13,7 @@ from msgspec import Struct, field
 from bookkeeper.errors import CorruptionError, NotFoundError, RefusedError
 from bookkeeper.metadata import keys, lost_logs, values
 from bookkeeper.metadata.metadata_table import Row
-from bookkeeper.metadata.values import FlushState, ReplicaCell, SegmentEntry
+from bookkeeper.metadata.values import FlushState, LogHome, ReplicaCell, SegmentEntry
 from bookkeeper.model import Extent, PartialHighWater, StreamKey
 from bookkeeper.origins import Root, RootIntervals, root_of
 from bookkeeper.replicas.placements import Role, RowReplica
@@ -43,8 +43,8 @@ class TabletRow(Struct, frozen=True):
     segments: Mapping[str, SegmentEntry]
     logs: tuple[str, ...]
     replicas: tuple[RowReplica, ...] = ()
-    lost: frozenset[str] = frozenset()
-    """Logs that were given up, because their host is away: the tablet is served without them."""
+    lost: Mapping[str, LogHome] = field(default_factory=dict)
+    """Logs that were given up, because the host that has them is away: the tablet is served without them."""
 
 
 def parse_tablet(row: Row) -> TabletRow:
@@ -68,7 +68,7 @@ def parse_tablet(row: Row) -> TabletRow:
         },
         logs=tuple(keys.parse_file(wal) for wal in row.family("log")),
         replicas=parse_replicas(row),
-        lost=frozenset(lost_logs.given_up(row)),
+        lost={log: LogHome.decode(cell.value) for log, cell in lost_logs.given_up(row).items()},
     )
 
 
@@ -212,15 +212,19 @@ class Recovered(Struct):
             origin_intervals=dict(flush.origin_intervals),
         )
 
-    def go_without(self, row: TabletRow) -> None:
-        """Go on without the given-up logs of the row, once all others are replayed."""
+    def go_without(self, row: TabletRow, latest_ms: int) -> None:
+        """Go on without the given-up logs of the row, once all others are replayed. ``latest_ms``: no record of these
+        logs has a later server time (N7).
+        """
         if not row.lost:
             return
-        self.lost = row.lost
+        self.lost = frozenset(row.lost)
         self.tails = {log.name: log.after for log in tails_to_merge(row)}
         # Above all numbers that earlier holders gave: the records of a tail keep theirs, and stay older than all that
         # this holder writes.
         self.next_seq = max(self.next_seq, keys.first_flush_id(next_serial(row)))
+        # At a peer the tail comes later, and wins against an equal time.
+        self.last_time_ms = max(self.last_time_ms, latest_ms + 1)
 
     def absorb(self, name: str, block: Block) -> int:
         """One replayed block, in order; returns the sequence number of its first record.

@@ -14,6 +14,7 @@ from bookkeeper.tserver.tablets.block_targets import ConfigView, TableView
 from bookkeeper.tserver.tablets.tablet import Moment
 from bookkeeper.tserver.write.config_barrier import ConfigBarrier
 from bookkeeper.tserver.write.request_dedup import RequestDedup
+from bookkeeper.tserver.write.server_times import ServerTimes
 
 
 class _TargetSpan(Struct, frozen=True):
@@ -31,8 +32,9 @@ BUSY_MS = 500
 class WriteContext:
     """The state of one tserver's writes."""
 
-    def __init__(self, clock: Clock, view: ConfigView) -> None:
+    def __init__(self, clock: Clock, view: ConfigView, times: ServerTimes) -> None:
         self.clock = clock
+        self._times = times
         self._staged_ns: int | None = None
         self.request_dedup = RequestDedup()
         self.config_barrier = ConfigBarrier()
@@ -59,7 +61,7 @@ class WriteContext:
         """The moment that a block of this table is staged under now; raises NotFoundError."""
         view = self._view.table(table_id)
         self._staged_ns = self.clock.boot_ns()
-        return Moment(point.wal_name, view, self.clock.wall_ms(), self._since(view, point))
+        return Moment(point.wal_name, view, self._times.now_ms(), self._since(view, point))
 
     def _since(self, view: TableView, point: AppendPoint) -> int:
         """The offset in this log from which on all blocks of the table have the same targets; 1: it has none yet."""

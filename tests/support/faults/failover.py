@@ -43,6 +43,27 @@ FAILOVER: dict[str, Switch] = {
         new="1",
         breaks="a record of a tail has the sequence number of one that was written later",
     ),
+    "leaders-trust-their-clock": Switch(
+        "bookkeeper.tserver.tablets.load_plan",
+        "Recovered.go_without",
+        old="self.last_time_ms = max(self.last_time_ms, latest_ms + 1)",
+        new="",
+        breaks="N7: records of a log from a clock that was ahead hide later writes",
+    ),
+    "times-are-taken-without-a-session": Switch(
+        "bookkeeper.coordination.host_times",
+        "raise_times",
+        old="coordination.confirm(session)",
+        new="",
+        breaks="N7: a process that counts as dead writes times that the next leader did not see",
+    ),
+    "times-are-raised-later": Switch(
+        "bookkeeper.tserver.write.server_times",
+        "LimitedTimes.now_ms",
+        old="min(self._clock.wall_ms(), self._limit_ms)",
+        new="self._clock.wall_ms()",
+        breaks="N7: a record has a time that the store does not know, when its host is lost",
+    ),
     "tails-are-waited-for": Switch(
         "bookkeeper.tserver.tablets.given_up",
         "GivenUpLogs.in_order",

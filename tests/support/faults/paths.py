@@ -124,6 +124,13 @@ PATHS: dict[str, Switch] = {
         new="return True",
         breaks="R22: a relay ends a log that its own cluster's slow path still brings: records are taken twice",
     ),
+    "purges-of-roots-name-no-writer": Switch(
+        "bookkeeper.master.origins.origin_books",
+        "cells_to_purge",
+        old="keys.sender_column(log.instance_id), *",
+        new="*",
+        breaks="R22: a late put of a receiver brings back who sent a log that is over, and its row stays",
+    ),
     "any-cluster-ends-a-log": Switch(
         "bookkeeper.master.origins.origin_books",
         "may_ask_about",

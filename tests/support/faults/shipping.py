@@ -253,9 +253,23 @@ SHIPPING: dict[str, Switch] = {
     "logs-on-hosts-go-by-themselves": Switch(
         "bookkeeper.tserver.shipping.extension",
         "may_extend",
-        old="if log.through_master:",
-        new="if False:",
+        old="end = min(log.end, max(log.named_until, vouched))",
+        new="end = log.end",
         breaks="R15: a peer has records of a log on one host's disk that the cluster loses with it",
+    ),
+    "logs-on-hosts-wait-for-the-master": Switch(
+        "bookkeeper.tserver.shipping.extension",
+        "may_extend",
+        old="end = min(log.end, max(log.named_until, vouched))",
+        new="end = min(log.end, vouched)",
+        breaks="while no master lives, no record of a log on a host's disk leaves",
+    ),
+    "records-are-named-when-written": Switch(
+        "bookkeeper.tserver.shipping.own_log",
+        "OwnLogs.note_records",
+        old="if self._unnamed is None:",
+        new="if True:",
+        breaks="R15: a peer has records of a log on one host's disk that no named state has",
     ),
     "streams-end-with-their-range": Switch(
         "bookkeeper.tserver.shipping.open_streams",

@@ -257,8 +257,11 @@ class Cluster:
     def leader(self) -> Node | None:
         """The master that leads and knows it."""
         leader = self.coordination.live_leader()
+        session = None if leader is None else self.coordination.sessions_by_id.get(leader.session_id)
+        if session is None:
+            return None
         for node in self.alive(self.masters):
-            if leader is not None and self.session_of(node) == leader.session_id and node.part is not None:
+            if node.process is session.process and node.part is not None:
                 return node if node.part.leadership is not None else None
         return None
 

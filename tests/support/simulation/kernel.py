@@ -11,7 +11,6 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from itertools import chain, islice
 from random import Random
 
 import greenlet
@@ -236,7 +235,7 @@ class Kernel:
             for task in doomed:
                 task.done = True
                 if task.let is not None and not task.let.dead:
-                    self._enter(task, lambda let: let.throw(KilledError()))
+                    self._enter(task, KilledError())
 
     def runnable(self) -> list[Task]:
         """Tasks that can go on, the one that waited longest first."""
@@ -247,7 +246,7 @@ class Kernel:
         """The next task, in the order in which they began, that can go on."""
         tasks = self.tasks
         turn = self._turn % len(tasks) if tasks else 0
-        found = next(self._able(chain(islice(tasks, turn, None), islice(tasks, turn))), None)
+        found = next(self._able([*tasks[turn:], *tasks[:turn]]), None)
         if found is not None:
             self._turn = tasks.index(found) + 1
         return found
@@ -262,22 +261,25 @@ class Kernel:
         waiting = list(self._able(self.tasks))
         return waiting[int(rng.random() * len(waiting))] if waiting else None
 
-    def _able(self, tasks: Iterable[Task]) -> Iterator[Task]:
-        """Those that can go on."""
-        now_ns = self.now_ns
-        for task in tasks:
-            event, wake_ns = task.event, task.wake_ns
-            # A step looks at a hundred tasks, and four of five wait for an event. A call costs more than this look.
-            if event is not None and not event._flag and (wake_ns is None or wake_ns > now_ns):  # type: ignore[attr-defined]
-                continue
-            if self.can_run(task):
-                yield task
-
     def can_run(self, task: Task) -> bool:
         """Not suspended, not held, and what it waits for has come."""
-        if task.ready is not None and (task.wake_ns is None or task.wake_ns > self.now_ns) and not task.ready():
-            return False
-        return not (task.done or task.process.suspended or (self.holds and self._is_held(task)))
+        return next(self._able((task,)), None) is not None
+
+    def _able(self, tasks: Iterable[Task]) -> Iterator[Task]:
+        """Those that can go on."""
+        now_ns, holds = self.now_ns, self.holds
+        for task in tasks:
+            # A step looks at a hundred tasks, and four of five wait for an event. A call costs more than this look.
+            wake_ns = task.wake_ns
+            if wake_ns is None or wake_ns > now_ns:
+                event, ready = task.event, task.ready
+                if event is not None:
+                    if not event._flag:  # type: ignore[attr-defined]
+                        continue
+                elif ready is not None and not ready():
+                    continue
+            if not (task.process.suspended or task.done or (holds and self._is_held(task))):
+                yield task
 
     def _is_held(self, task: Task) -> bool:
         return any(held(task) for held in self.holds.values())
@@ -308,20 +310,23 @@ class Kernel:
         self.trace.append(f"{self.steps:6} {self.now_ns // 1_000_000 - 1_000_000:7} ms  {task.next_step}")
         if task.let is None:
             task.let = greenlet.greenlet(self._body)
-            self._enter(task, lambda let: let.switch(task))
-        else:
-            self._enter(task, lambda let: let.switch())
+        self._enter(task)
         if task.done:
             self.tasks = [other for other in self.tasks if other is not task]
         self._unwind()
         self.observe()
 
-    def _enter(self, task: Task, go: Callable[[greenlet.greenlet], object]) -> None:
+    def _enter(self, task: Task, thrown: BaseException | None = None) -> None:
+        """Let a task go on, or raise ``thrown`` where it waits."""
         before, self.current = self.current, task
-        assert task.let is not None
-        task.let.parent = greenlet.getcurrent()
+        let = task.let
+        assert let is not None
+        let.parent = greenlet.getcurrent()
         try:
-            go(task.let)
+            if thrown is None:
+                let.switch(task)  # the first switch calls ``_body`` with it, the others ignore it
+            else:
+                let.throw(thrown)
         except KilledError:
             task.done = True
         finally:

@@ -35,12 +35,15 @@ class SimLock:
         self._holder: Task | None = None
 
     def acquire(self, blocking: bool = True) -> bool:
-        current = kernel().current
-        if not blocking and not (self._holder is None or self._holder.process.dead):
-            return False
-        kernel().wait("a lock", lambda: self._holder is None or self._holder.process.dead, None)
-        self._holder = current
+        if not self._is_free():
+            if not blocking:
+                return False
+            kernel().wait("a lock", self._is_free, None)
+        self._holder = kernel().current
         return True
+
+    def _is_free(self) -> bool:
+        return self._holder is None or self._holder.process.dead
 
     def release(self) -> None:
         self._holder = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from functools import partial
 
 from bookkeeper.config.sections import Settings
@@ -12,6 +13,8 @@ from bookkeeper.peers.registry import Registry
 from bookkeeper.replay.ranges import (
     RANGE_SCHEMA,
     RESULT_SCHEMA,
+    Range,
+    RangeResult,
     decode_table,
     encode_table,
     ranges_from_table,
@@ -44,8 +47,7 @@ class SimReplay:
     def follow(self, tserver: str, cluster: str, run: str) -> None:
         """See the contract."""
         calls = self._pool.tserver(tserver, POLL_MS + self._settings.rpc.timeout_ms)
-        shipper = Shipper(self._sessions(), open_volume(self._settings), self._settings, self._clock)
-        ship = partial(shipper.ship, budget_ms=self._settings.replay.run_budget_ms)
+        ship = partial(self._ship, self._sessions())
         ended = follow(ship, lambda results: calls.follow(cluster, run, results, POLL_MS))
         if ended.error:
             raise UnavailableError(ended.error)
@@ -59,7 +61,9 @@ class SimReplay:
     def run(self, ranges: bytes) -> bytes:
         """See the contract."""
         wanted = ranges_from_table(decode_table(ranges, RANGE_SCHEMA))
-        volume = volume_of(wanted, open_volume(self._settings), self._pool.tserver, self._clock)
-        shipper = Shipper(self._sessions(), volume, self._settings, self._clock)
-        results = list(shipper.ship(wanted, self._settings.replay.run_budget_ms))
-        return encode_table([results_to_batch(results)], RESULT_SCHEMA)
+        return encode_table([results_to_batch(list(self._ship(self._sessions(), wanted)))], RESULT_SCHEMA)
+
+    def _ship(self, sessions: Sessions, ranges: Sequence[Range]) -> Iterator[RangeResult]:
+        volume = volume_of(ranges, open_volume(self._settings), self._pool.tserver, self._clock)
+        shipper = Shipper(sessions, volume, self._settings, self._clock)
+        return shipper.ship(ranges, self._settings.replay.run_budget_ms)

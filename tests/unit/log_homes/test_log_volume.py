@@ -11,7 +11,7 @@ from bookkeeper.clock import SystemClock
 from bookkeeper.errors import UnavailableError
 from bookkeeper.log_homes.host_logs import AWAY, Hosts
 from bookkeeper.log_homes.log_volume import LogVolume, OwnLogs
-from bookkeeper.log_homes.opening import are_sealed, open_homes
+from bookkeeper.log_homes.opening import SessionLogs, are_sealed, open_homes
 from bookkeeper.metadata.metadata_table import MetadataTable, Row
 from bookkeeper.metadata.sqlite.sqlite_store import SqliteMetadataTable
 from bookkeeper.metadata.values import LogHome
@@ -135,3 +135,14 @@ def test_a_log_is_sealed_by_the_seal_beside_it_alone() -> None:
     assert are_sealed([LOG, LOG + ".seal", LOG + ".fence"])
     assert not are_sealed([LOG, LOG + ".fence"])
     assert not are_sealed([LOG, LOG + ".seal", "wal/s1/000002.wal"])
+
+
+def test_where_a_process_makes_its_own_logs_needs_no_read_of_the_books(
+    books: SqliteMetadataTable, shared: LocalVolume
+) -> None:
+    homes = open_homes(books, shared)
+    SessionLogs("s1", shared).begin(homes)
+    SessionLogs("s2", shared, HOME).begin(homes)
+    books.close()
+    volume = LogVolume(shared, homes, HOSTS)
+    assert [volume.home_of(f"wal/{session}/000001.wal") for session in ("s1", "s2")] == [None, HOME]

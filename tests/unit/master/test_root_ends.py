@@ -18,6 +18,7 @@ from bookkeeper.errors import InvalidInputError, NotFoundError, UnauthorizedErro
 from bookkeeper.master.calls.peer_masters import PeerMasters
 from bookkeeper.master.operations.streams import forget_streams_args
 from bookkeeper.master.origins.end_origins import forget_roots_args
+from bookkeeper.master.origins.origin_books import cells_to_purge
 from bookkeeper.master.origins.origin_service import OriginService
 from bookkeeper.metadata import keys, values
 from bookkeeper.metadata.metadata_table import MetadataTable, RowPut
@@ -91,6 +92,25 @@ def test_r22_a_cluster_names_recipients_of_records_and_ends_a_log_on_a_message(
     calls.roots_over([], [LOG])
     calls.roots_over([], [LOG])
     wait_until(lambda: not is_known(table, LOG), "it is forgotten")
+
+
+def check_a_late_put_of_a_stream_from_the_writer_stays_hidden(table: MetadataTable) -> None:
+    """R4, R22: the put of a tserver is on its way when the log is over, and neither of its cells was there before."""
+    table.purge(cells_to_purge(LOG, None))
+    table.put([RowPut(keys.root_row(LOG), marks_of(LOG.instance_id))], SystemClock().wall_ms())
+    assert not is_known(table, LOG), "R22: a log that is over is remembered for tserver.paths_apart_ms"
+
+
+def test_r22_a_late_put_about_a_log_that_is_over_stays_hidden(east: LocalMaster) -> None:
+    check_a_late_put_of_a_stream_from_the_writer_stays_hidden(east.leadership.gc.runner.stores.table)
+
+
+def test_r22_if_a_purge_did_not_name_the_writer_a_late_put_would_stay(east: LocalMaster) -> None:
+    with (
+        fault("purges-of-roots-name-no-writer"),
+        pytest.raises(AssertionError, match="R22: a log that is over is remembered"),
+    ):
+        check_a_late_put_of_a_stream_from_the_writer_stays_hidden(east.leadership.gc.runner.stores.table)
 
 
 def check_only_those_who_brought_it_end_a_log(east: LocalMaster) -> None:

@@ -7,13 +7,14 @@ import pytest
 from bookkeeper.config.table_properties import parse_properties
 from bookkeeper.errors import CorruptionError
 from bookkeeper.master.index.file_entry import FileEntry, parse_cell
-from bookkeeper.master.index.held_back import UNLIMITED, HeldBack, LogsOnHosts, is_one_copy_enough
+from bookkeeper.master.index.held_back import HeldBack, LogsOnHosts, is_one_copy_enough
 from bookkeeper.master.index.outstanding import Outstanding
 from bookkeeper.master.index.snapshot import Snapshot, take_snapshot
 from bookkeeper.master.index.tablet_replicas import NO_REPLICAS, replicas_of
 from bookkeeper.metadata import keys, values
 from bookkeeper.metadata.metadata_table import Cell, Row
 from bookkeeper.metadata.values import JOINING, VOTER, FlushState, ReplicaCell
+from bookkeeper.replicas.naming import UNLIMITED
 from tests.support.master_values import EAST, name, scopes, status_value, tablet_row
 
 LOG, OTHER = name("s1"), name("s2")

@@ -74,6 +74,17 @@ def test_the_pause_of_a_peer_whose_runs_found_no_slot_here_does_not_grow() -> No
         assert (work.peer("east").next_try_ns - now_ns > 100 * MS) == grows
 
 
+def test_a_try_that_began_before_the_newest_replay_process_pauses_no_peer() -> None:
+    work = shipping(base_ms=100, max_ms=10_000)
+    said = replace(report(W1, 0, error="no replay process is running"), failed_at=AT_REPLAY)
+    for launched_ms, pauses in ((4, False), (6, True)):
+        work.hand_out((W1, EAST), Flight("s1", "t", 1, 5, launched_ms * MS))
+        work.note_new_replay(5 * MS)
+        work.report(said, 7 * MS)
+        assert (work.peer("east").next_try_ns > 7 * MS) == pauses
+        assert work.shipment((W1, EAST)).error == "no replay process is running"
+
+
 def test_an_error_that_stays_is_the_ranges_own() -> None:
     work = shipping()
     work.report(report(W1, 2, error="damaged block", transient=False), 0)

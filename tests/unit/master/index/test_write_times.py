@@ -142,7 +142,23 @@ def test_times_of_headers_count_from_now_and_a_clock_that_was_ahead_counts_for_n
     ], "record 2 is not younger than record 3"
 
 
+def test_growth_that_headers_noted_first_has_the_time_of_its_look() -> None:
+    times = WriteTimes()
+    times.note_headers(KEY, 0, 4, (Step(3, SECOND, SECOND),))  # the snapshot has four records, the log three so far
+    assert times.written_ns(KEY, 3, 60 * SECOND) is None
+    times.note_growth(KEY, 0, 3, 4, Look(60 * SECOND))
+    assert (times.written_ns(KEY, 0, 61 * SECOND), times.written_ns(KEY, 3, 61 * SECOND)) == (SECOND, 60 * SECOND)
+
+
+@pytest.mark.parametrize(("before", "unknown"), [(3, ()), (4, (Step(4, None),))])
+def test_records_from_before_the_look_stay_unknown(before: int, unknown: tuple[Step, ...]) -> None:
+    steps = (Step(3, SECOND, SECOND), Step(5, None))
+    new = Step(5, 60 * SECOND, 60 * SECOND)
+    assert with_growth(steps, 0, before, 5, Look(60 * SECOND)) == (steps[0], *unknown, new)
+    assert with_growth(steps, 0, before, 5, Look(60 * SECOND, is_timely=False)) == steps, "late: headers have to tell"
+
+
 def test_growth_behind_finished_records_drops_their_steps() -> None:
     steps = (Step(2, 0, 0), Step(4, 60 * SECOND, 60 * SECOND))
-    assert with_growth(steps, 2, 5, Look(120 * SECOND)) == (*steps[1:], Step(5, 120 * SECOND, 120 * SECOND))
-    assert with_growth(steps, 0, 4, Look(120 * SECOND)) == steps, "a repeated look adds nothing"
+    assert with_growth(steps, 2, 4, 5, Look(120 * SECOND)) == (*steps[1:], Step(5, 120 * SECOND, 120 * SECOND))
+    assert with_growth(steps, 0, 3, 4, Look(120 * SECOND)) == steps, "a repeated look adds nothing"

@@ -103,14 +103,28 @@ def test_a_log_that_is_gone_is_not_waited_for() -> None:
     assert may_extend(log(LATER, 5, Barrier(2, OWN, 7)), TO_EAST, 0, known()).last == 5
 
 
-def test_r15_what_only_the_master_knows_goes_through_the_master() -> None:
-    hosted = OwnLog(OWN, 9, False, (), frozenset({"1"}), through_master=True)
-    assert may_extend(hosted, TO_EAST, 4, known()).last == 4, "R15: a peer gets what the cluster can lose"
+def test_a_log_whose_barriers_are_forgotten_goes_through_the_master() -> None:
+    forgotten = OwnLog(OWN, 9, True, (), frozenset({"1"}), through_master=True)
+    assert may_extend(forgotten, TO_EAST, 4, known()).last == 4
+
+
+def a_log_on_a_host_goes_as_far_as_states_have_it() -> None:
+    hosted = OwnLog(OWN, 9, False, (Barrier(6, FOREIGN, 3),), frozenset({"1"}), named_until=7)
+    passed = known(finished={(FOREIGN, TO_EAST): 3})
+    assert may_extend(hosted, TO_EAST, 0, passed) == Extension(7), "R15: a peer gets what the cluster can lose"
+    assert may_extend(hosted, TO_EAST, 8, passed) == Extension(8), "the master has read a newer name"
+    assert may_extend(hosted, TO_EAST, 4, known()) == Extension(5, Barrier(6, FOREIGN, 3)), "R24"
+    behind = OwnLog(OWN, 9, False, (Barrier(8, FOREIGN, 3),), frozenset({"1"}), named_until=7)
+    assert may_extend(behind, TO_EAST, 0, known()) == Extension(7), "a barrier behind the names delays nothing"
+
+
+def test_r15_a_log_on_a_host_goes_as_far_as_named_states_have_it() -> None:
+    a_log_on_a_host_goes_as_far_as_states_have_it()
 
 
 def test_r15_without_its_rule_a_peer_gets_what_the_cluster_can_lose() -> None:
     with fault("logs-on-hosts-go-by-themselves"), pytest.raises(AssertionError, match="what the cluster can lose"):
-        test_r15_what_only_the_master_knows_goes_through_the_master()
+        a_log_on_a_host_goes_as_far_as_states_have_it()
 
 
 # ---- never above the master
@@ -267,6 +281,55 @@ def test_each_change_of_a_log_is_told_once_and_its_last_time_counts() -> None:
     assert logs.news_since(number)[1] == [(OWN, None)]
     logs.forget_gone(lambda _name: False)
     assert [news.log for news in logs.news_since(0)[1]] == [""], "news of a log whose file is gone is kept"
+
+
+def reach(logs: OwnLogs, name: str) -> int:
+    """How far a peer may have a log."""
+    found = logs.find(name)
+    return 0 if found is None else found.reach
+
+
+def names_of_states() -> None:
+    logs, heard = OwnLogs("s0", are_on_host=True), list[int]()
+    logs.listen(lambda: heard.append(1))
+    first, second = ("1", b"m"), ("1", None)
+    for name in (OWN, LATER):
+        logs.begin(name)
+        logs.enter(name)
+        logs.note_uses(name, frozenset({"1"}), ())
+    logs.note_records(OWN, [(first, 3, 4), (second, 5, 6), (first, 7, 9)])
+    logs.note_end(OWN, 9, {"1"})
+    assert (reach(logs, OWN), len(heard)) == (2, 1), "a record is in no named state, and a peer has it (R15)"
+    logs.note_named(first, {OWN: 4})
+    assert (reach(logs, OWN), len(heard)) == (4, 2)
+    logs.note_named(second, {OWN: 6, LATER: 3})
+    assert (reach(logs, OWN), len(heard)) == (4, 2), "the other tablet has records from 7 on"
+    logs.note_records(LATER, [(second, 4, 8)])
+    logs.note_end(LATER, 8, {"1"})
+    logs.note_named(first, {OWN: 9})
+    assert (reach(logs, OWN), reach(logs, LATER), len(heard)) == (9, 3, 4)
+    logs.forget_tablet(second)
+    assert reach(logs, LATER) == 8, "a deleted tablet holds a log back"
+
+
+def test_r15_a_log_on_a_host_waits_for_the_names_of_all_its_tablets() -> None:
+    names_of_states()
+
+
+def test_r15_without_their_records_it_waits_for_none() -> None:
+    with fault("records-are-named-when-written"), pytest.raises(AssertionError, match="is in no named state"):
+        names_of_states()
+
+
+def test_records_that_are_held_back_wake_nobody() -> None:
+    logs, heard = OwnLogs("s0", are_on_host=True), list[int]()
+    logs.listen(lambda: heard.append(1))
+    logs.begin(OWN)
+    logs.note_uses(OWN, frozenset({"1"}), ())
+    logs.note_records(OWN, [(("1", None), 1, 2)])
+    before = logs.news_since(0)[0]
+    logs.note_end(OWN, 2, {"1"})
+    assert (heard, logs.news_since(before)[1]) == ([], [])
 
 
 def test_the_memory_of_barriers_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:

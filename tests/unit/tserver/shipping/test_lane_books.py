@@ -72,6 +72,8 @@ def check_runs(scene: Scene) -> None:
         for end in (5, 9):
             scene.logs.note_end(LOG, end)
             scene.wait_for(lambda end=end: len(scene.peer.rows) == end, f"{end} records at the peer")  # type: ignore[misc]
+        failures = scene.metadata.failures
+        scene.wait_for(lambda: scene.metadata.failures > failures + 1, "a round of the books is over")
         assert scene.finished() == 1
         assert len(scene.reports) == before, "a report says what the books lack"
     scene.wait_finished(9)

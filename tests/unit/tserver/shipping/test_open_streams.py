@@ -104,11 +104,24 @@ def test_without_its_rule_it_waits_for_a_master() -> None:
         check_beginnings()
 
 
-def test_a_session_with_logs_on_its_host_begins_none() -> None:
-    scene = Scene()
-    scene.logs = scene.streams.own_logs = OwnLogs("s0", through_master=True)
-    scene.write(LOG, 9)
-    assert scene.due() == []
+def test_a_log_on_a_host_goes_as_far_as_named_states_have_it() -> None:
+    scene, tablet = Scene(), ("1", None)
+    scene.logs = scene.streams.own_logs = OwnLogs("s0", are_on_host=True)
+    scene.logs.begin(LOG)
+    scene.logs.enter(LOG)
+    scene.logs.note_uses(LOG, frozenset({"1"}), ())
+    scene.logs.note_records(LOG, [(tablet, 1, 9)])
+    scene.logs.note_end(LOG, 9)
+    assert scene.due() == [], "R15: a peer gets what the cluster can lose"
+    scene.logs.note_named(tablet, {LOG: 4})
+    assert scene.due() == [(LOG, 1, 4)], "no master says so"
+    scene.logs.note_named(tablet, {LOG: 9})
+    assert scene.due() == [(LOG, 1, 9)]
+
+
+def test_r15_without_its_rule_it_goes_to_its_end() -> None:
+    with fault("logs-on-hosts-go-by-themselves"), pytest.raises(AssertionError, match="what the cluster can lose"):
+        test_a_log_on_a_host_goes_as_far_as_named_states_have_it()
 
 
 def check_refused_beginnings() -> None:

@@ -58,9 +58,23 @@ def test_n6_loading_reads_every_log_but_the_given_up_ones() -> None:
 
 def test_a_holder_without_a_log_numbers_its_records_above_all_earlier_ones() -> None:
     recovered = Recovered.start(flush_state(last_seq=40))
-    recovered.go_without(parse_tablet(away_row()))
+    recovered.go_without(parse_tablet(away_row()), 0)
     assert recovered.next_seq > 40 + 2**32, "a record has the number of one in the tail"
     assert recovered.tails == {AWAY: 7}
+
+
+def test_n7_a_holder_without_a_log_begins_above_all_times_in_it() -> None:
+    recovered = Recovered.start(flush_state(last_seq=40))
+    recovered.go_without(parse_tablet(away_row()), 5_000)
+    assert recovered.last_time_ms == 5_001, "N7: at a peer, the tail wins"
+    later = Recovered(last_time_ms=9_000)
+    later.go_without(parse_tablet(away_row()), 5_000)
+    assert later.last_time_ms == 9_000
+
+
+def test_n7_red_its_own_clock_is_enough() -> None:
+    with fault("leaders-trust-their-clock"), pytest.raises(AssertionError, match="N7: at a peer"):
+        test_n7_a_holder_without_a_log_begins_above_all_times_in_it()
 
 
 def test_red_a_tail_is_newer_than_what_was_written_after_it() -> None:

@@ -23,6 +23,7 @@ from bookkeeper.tserver.tablets.block_targets import ConfigView, TableView
 from bookkeeper.tserver.tablets.load_plan import Recovered
 from bookkeeper.tserver.tablets.tablet import ReceivedBlock, ServedTablet, TabletRecords, Tenure, tablet_records
 from bookkeeper.tserver.write.client_write import ClientWrite
+from bookkeeper.tserver.write.server_times import UnlimitedTimes
 from bookkeeper.tserver.write.write_context import BUSY_MS, WriteContext
 from tests.support.jumping_clock import TestClock
 from tests.support.must_raise import must_raise
@@ -48,12 +49,12 @@ def served(directory: Path, recovered: Recovered | None = None) -> ServedTablet:
 
 
 def context() -> WriteContext:
-    return WriteContext(SystemClock(), ConfigView(1, {"1": VIEW}))
+    return WriteContext(SystemClock(), ConfigView(1, {"1": VIEW}), UnlimitedTimes(SystemClock()))
 
 
 def test_a_host_is_busy_for_a_short_time_after_a_write(tmp_path: Path) -> None:
     clock = TestClock()
-    writes = WriteContext(clock, ConfigView(1, {"1": VIEW}))
+    writes = WriteContext(clock, ConfigView(1, {"1": VIEW}), UnlimitedTimes(clock))
     assert not writes.is_busy()
     batch = tablet_records(records([(b"a", b"1")]))
     ClientWrite(writes, [(served(tmp_path), batch)], None).prepare(POINT)
