@@ -101,19 +101,21 @@ def dead_takers(rows: Iterable[Row], live: Collection[str]) -> set[str]:
     return {session for column in columns if (session := keys.parse_taking(column.qualifier)) not in live}
 
 
-def is_collectable_log(log: LogFile, referenced: Collection[str], live: Collection[str]) -> bool:
-    """Rule R17: whether the log has no reference and can never get one: it is sealed, or its session is dead.
+def is_collectable_log(log: LogFile, referenced: Collection[str], writers: Collection[str]) -> bool:
+    """Rule R17: whether the log has no reference and can never get one: it is sealed, or none of ``writers`` made it.
 
-    An unreferenced file of a live session may be new.
+    An unreferenced file of a live session may be new. One of a dead session on record waits for its recovery, which
+    seals it: until then a process whose machine was paused, with its clock, counts on its lease and acknowledges
+    records.
     """
-    return log.name not in referenced and (log.sealed or log.session not in live)
+    return log.name not in referenced and (log.sealed or log.session not in writers)
 
 
-def to_mark(files: FileFlags, live: Collection[str], unread: Collection[str] = ()) -> Iterator[str]:
+def to_mark(files: FileFlags, writers: Collection[str], unread: Collection[str] = ()) -> Iterator[str]:
     """Logs that get a `~del_` row now. ``unread``: sessions whose listing is incomplete."""
     for file, flags in files:
         is_free = flags & LISTED and not flags & (MARKED | REFERENCED)
-        if is_free and is_collectable_log(log_of(file, flags), (), live) and is_read(file, unread):
+        if is_free and is_collectable_log(log_of(file, flags), (), writers) and is_read(file, unread):
             yield file.decode()
 
 
@@ -131,7 +133,7 @@ def is_read(file: bytes, unread: Collection[str]) -> bool:
     return not unread or session_of_log(file.decode()) not in unread
 
 
-def to_delete(files: FileFlags, live: Collection[str], unread: Collection[str] = ()) -> Iterator[str]:
+def to_delete(files: FileFlags, writers: Collection[str], unread: Collection[str] = ()) -> Iterator[str]:
     """Marked files without a reference. Logs were listed before the references were read.
 
     Besides logs these are segments, which tservers and deletions of tables mark when no tablet names them any more, and
@@ -139,21 +141,21 @@ def to_delete(files: FileFlags, live: Collection[str], unread: Collection[str] =
     ``unread``: as in :func:`to_mark`.
     """
     for file, flags in files:
-        if flags & MARKED and not flags & REFERENCED and may_delete(file, flags, live) and is_read(file, unread):
+        if flags & MARKED and not flags & REFERENCED and may_delete(file, flags, writers) and is_read(file, unread):
             yield file.decode()
 
 
-def idle_files(known: Mapping[str, int], files: FileFlags, live: Collection[str], now_ns: int) -> dict[str, int]:
+def idle_files(known: Mapping[str, int], files: FileFlags, writers: Collection[str], now_ns: int) -> dict[str, int]:
     """Rule R4: of the files that tablets take by name, those that could be deleted, with the time when nothing needed
     them first (boot clock, ns). A compaction of one tablet marks a file that another one may name late: by a put in
     flight, or on the word of a hold in flight.
     """
-    return {file: known.get(file, now_ns) for file in filter(is_adoptable, to_delete(files, live))}
+    return {file: known.get(file, now_ns) for file in filter(is_adoptable, to_delete(files, writers))}
 
 
-def may_delete(file: bytes, flags: int, live: Collection[str]) -> bool:
+def may_delete(file: bytes, flags: int, writers: Collection[str]) -> bool:
     """For a file without references: a log also has to satisfy rule R17."""
-    return not flags & LISTED or is_collectable_log(log_of(file, flags), (), live)
+    return not flags & LISTED or is_collectable_log(log_of(file, flags), (), writers)
 
 
 def log_of(file: bytes, flags: int) -> LogFile:

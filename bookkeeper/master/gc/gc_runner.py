@@ -54,14 +54,16 @@ BATCH_ROWS = 2_000
 
 class Inventory(Struct, frozen=True):
     """The input of one run. Logs were listed first, then sessions, then references: see :meth:`GcRunner.observe`.
-    ``late`` are uses of marked logs, ``going`` the files that may be deleted now and the targets that have them,
-    ``absent`` logs of this cluster that books name and that were not listed, ``holds`` all `~hold_` rows, ``idle`` see
-    :func:`gc_rules.idle_files`. ``unread``: sessions whose logs could not be listed, because a host is away; nothing is
-    decided about these.
+    ``live`` are tservers, and imports while one is under way, ``writers`` also the dead tservers on record: until they
+    are recovered, records may be in their logs. ``late`` are uses of marked logs, ``going`` the files that may be
+    deleted now and the targets that have them, ``absent`` logs of this cluster that books name and that were not
+    listed, ``holds`` all `~hold_` rows, ``idle`` see :func:`gc_rules.idle_files`. ``unread``: sessions whose logs could
+    not be listed, because a host is away; nothing is decided about these.
     """
 
     files: FileFlags
     live: frozenset[str]
+    writers: frozenset[str]
     late: tuple[CellKey, ...]
     going: Mapping[str, tuple[TargetKey, ...]]
     absent: frozenset[str]
@@ -113,8 +115,8 @@ class GcRunner(Struct):
         return gone
 
     def observe(self) -> Inventory:
-        """Read everything, in an order that can't miss a reference: a file that is listed and sealed, or of a dead
-        session, gets no new reference, so any reference to it exists when the references are read.
+        """Read everything, in an order that can't miss a reference: a log that is listed and sealed, or of
+        imports that are over, gets no new reference, so any reference to it exists when the references are read.
         """
         files, unread = FileFlags(), set[str]()
         for session_id in self.tservers.directories():
@@ -125,17 +127,24 @@ class GcRunner(Struct):
                 if not is_away(error):
                     raise
                 unread.add(session_id)
-        live = living(self.tservers.live(), self.fate.pending())
+        sessions, pending = self.tservers.sessions(), self.fate.pending()
+        live = living((info.session_id for info in sessions if info.alive), pending)
+        writers = living((info.session_id for info in sessions), pending)
         online = online_tables(self.stores.config())
         for _ in range(SCAN_TRIES_MAX):
             try:
-                return self._observe_once(files, live, online, frozenset(unread))
+                return self._observe_once(files, live, writers, online, frozenset(unread))
             except BrokenChainError as error:  # its finds stay: a reference too many retains a file for one run
                 broken = error
         raise broken
 
     def _observe_once(
-        self, files: FileFlags, live: frozenset[str], online: Collection[str], unread: frozenset[str]
+        self,
+        files: FileFlags,
+        live: frozenset[str],
+        writers: frozenset[str],
+        online: Collection[str],
+        unread: frozenset[str],
     ) -> Inventory:
         start, stop = keys.section(keys.DEL_PREFIX)
         for name in gc_rules.parse_marks(self.stores.table.scan(start, stop, ("del",))):
@@ -150,17 +159,19 @@ class GcRunner(Struct):
             files.add_known(file, REFERENCED)
         self.origin_gc.read_rows()
         absent = {name for name in absent if gc_rules.is_read(name.encode(), unread)}
-        idle = gc_rules.idle_files(self.idle, files, live, self.clock.boot_ns())
-        going = islice((name for name in self._due(files, live, unread, idle) if name not in self.gone), DELETIONS_MAX)
+        idle = gc_rules.idle_files(self.idle, files, writers, self.clock.boot_ns())
+        going = islice(
+            (name for name in self._due(files, writers, unread, idle) if name not in self.gone), DELETIONS_MAX
+        )
         finished = {name: self._finished(name) for name in going}
-        return Inventory(files, live, tuple(late), finished, frozenset(absent), tuple(holds), idle, unread)
+        return Inventory(files, live, writers, tuple(late), finished, frozenset(absent), tuple(holds), idle, unread)
 
     def _due(
-        self, files: FileFlags, live: frozenset[str], unread: frozenset[str], idle: Mapping[str, int]
+        self, files: FileFlags, writers: frozenset[str], unread: frozenset[str], idle: Mapping[str, int]
     ) -> Iterator[str]:
         """The files that may be deleted now."""
         now_ns, flight_ns = self.clock.boot_ns(), self.flight_ms * 1_000_000
-        for name in gc_rules.to_delete(files, live, unread):
+        for name in gc_rules.to_delete(files, writers, unread):
             if name not in idle or now_ns - idle[name] > flight_ns:  # R4: no write in flight names it
                 yield name
 
@@ -208,7 +219,7 @@ class GcRunner(Struct):
 
     def mark(self, seen: Inventory) -> None:
         """Write a `~del_` row for each unreferenced log (rule R17)."""
-        fresh = self._without_late(gc_rules.to_mark(seen.files, seen.live, seen.unread))
+        fresh = self._without_late(gc_rules.to_mark(seen.files, seen.writers, seen.unread))
         while True:
             self.stores.reign.check()
             batch = list(islice(fresh, BATCH_ROWS))

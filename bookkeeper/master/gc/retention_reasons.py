@@ -99,15 +99,17 @@ class RetentionReasons(Struct, frozen=True):
         return Reason("replication", target.cluster, f"table {table}: {why}" if why else f"table {table}")
 
     def retained(
-        self, logs: Iterable[LogFile], sizes: Mapping[str, int], live: Collection[str], marked: Iterable[str]
+        self, logs: Iterable[LogFile], sizes: Mapping[str, int], writers: Collection[str], marked: Iterable[str]
     ) -> list[RetainedFile]:
         """Every log and every marked file with its reasons, the largest first."""
         candidates = set(marked)
         found = []
         for log in logs:
             reasons = self.reasons(log.name)
-            if not log.sealed and log.session in live:
-                reasons.append(Reason("writer", log.session, "its tserver may still write to it"))
+            if not log.sealed and log.session in writers:
+                reasons.append(
+                    Reason("writer", log.session, "its tserver may still write to it, or is not recovered yet")
+                )
             if log.name in candidates:
                 reasons.append(Reason("deletion", "collector", "marked; goes with one of its next runs"))
             candidates.discard(log.name)

@@ -29,7 +29,7 @@ def retained_files(
     target, why the target lacks records of it, None = it lacks none. Raises TransientError.
     """
     logs = tservers.logs_in_reach()
-    live = frozenset(tservers.live())
+    writers = {info.session_id for info in tservers.sessions()}
     reasons = RetentionReasons(names, lacks)
     marked = list(gc_rules.parse_marks(table.scan(*keys.section(keys.DEL_PREFIX), ("del",))))
     tablets = keys.TABLETS_START, keys.TABLETS_STOP
@@ -48,7 +48,7 @@ def retained_files(
         name: size for name in wanted if only in ("", name) if (size := size_of(tservers.volume, name)) is not None
     }
     there = [log for log in logs if log.name in sizes]
-    return reasons.retained(there, sizes, live, [name for name in marked if name in sizes])
+    return reasons.retained(there, sizes, writers, [name for name in marked if name in sizes])
 
 
 def size_of(volume: Volume, file: str) -> int | None:

@@ -284,7 +284,7 @@ MASTER: dict[str, Switch] = {
     "newborns-go": Switch(
         "bookkeeper.master.gc.gc_rules",
         "is_collectable_log",
-        old="return log.name not in referenced and (log.sealed or log.session not in live)",
+        old="return log.name not in referenced and (log.sealed or log.session not in writers)",
         new="return log.name not in referenced",
         breaks="R17: a log is deleted between its creation and its first reference",
     ),
@@ -310,12 +310,24 @@ MASTER: dict[str, Switch] = {
             )
         ],
     ),
-    "only-sealed-logs-go": Switch(
-        "bookkeeper.master.gc.gc_rules",
-        "is_collectable_log",
-        old="(log.sealed or log.session not in live)",
-        new="log.sealed",
+    "unused-logs-are-not-recovered": Switch(
+        "bookkeeper.master.books.tserver_recovery",
+        "TServerRecovery._seal",
+        old="        self.reign.check()\n        try:",
+        new="""
+        if not self.read_claim(log.name).is_used:
+            return
+        self.reign.check()
+        try:
+        """,
         breaks="R17: the log of a dead tserver whose table was deleted is kept for ever",
+    ),
+    "logs-of-the-dead-go-unsealed": Switch(
+        "bookkeeper.master.gc.gc_runner",
+        "GcRunner.observe",
+        old="writers = living((info.session_id for info in sessions), pending)",
+        new="writers = live",
+        breaks="R17: a tserver on a machine that was paused acknowledges records in a log that the collector deletes",
     ),
     "quarantine-keeps-silently": Switch(
         "bookkeeper.master.gc.retention_reasons",

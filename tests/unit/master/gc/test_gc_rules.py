@@ -12,11 +12,13 @@ from bookkeeper.errors import CorruptionError, LeaseLostError, LostBooksError
 from bookkeeper.master.gc import gc_rules
 from bookkeeper.master.gc.file_flags import LISTED, MARKED, REFERENCED, SEALED, FileFlags
 from bookkeeper.master.gc.gc_runner import Inventory
+from bookkeeper.master.index.log_files import IMPORT_SESSION
 from bookkeeper.master.index.snapshot import BrokenChainError
 from bookkeeper.master.origins.origin_gc import OriginGc
 from bookkeeper.metadata import keys, values
 from bookkeeper.metadata.metadata_table import MAX_RANK, Cell, CellKey, Column, Row, RowPut
 from bookkeeper.model import TargetKey
+from bookkeeper.storage.volume.names import log_directory
 from tests.support.faults import fault
 from tests.support.master_values import EAST, books_row, name, status_value
 from tests.support.master_world import LATE_MS, Master, World
@@ -47,7 +49,7 @@ def test_only_the_repl_cells_of_a_remnant_count() -> None:
 
 
 @pytest.mark.parametrize(
-    ("sealed", "alive", "referenced", "goes"),
+    ("sealed", "on_record", "referenced", "goes"),
     [
         (True, True, False, True),
         (False, False, False, True),
@@ -58,12 +60,18 @@ def test_only_the_repl_cells_of_a_remnant_count() -> None:
     ],
 )
 def test_a_log_goes_when_nothing_refers_to_it_and_nothing_ever_will(
-    sealed: bool, alive: bool, referenced: bool, goes: bool
+    sealed: bool, on_record: bool, referenced: bool, goes: bool
 ) -> None:
-    lives = {gc_rules.session_of(W1.encode())} if alive else set()
+    writers = {gc_rules.session_of(W1.encode())} if on_record else set()
     found = LISTED | (SEALED if sealed else 0) | (REFERENCED if referenced else 0)
-    assert list(gc_rules.to_mark(flags(W1, found), lives)) == ([W1] if goes else [])
-    assert list(gc_rules.to_delete(flags(W1, found | MARKED), lives)) == ([W1] if goes else [])
+    assert list(gc_rules.to_mark(flags(W1, found), writers)) == ([W1] if goes else [])
+    assert list(gc_rules.to_delete(flags(W1, found | MARKED), writers)) == ([W1] if goes else [])
+
+
+def test_r17_a_log_of_an_import_needs_no_seal_once_none_is_under_way() -> None:
+    file = f"{log_directory(IMPORT_SESSION)}/000001.wal"
+    assert list(gc_rules.to_mark(flags(file, LISTED), set())) == [file]
+    assert list(gc_rules.to_mark(flags(file, LISTED), {IMPORT_SESSION})) == []
 
 
 def test_a_collector_that_leads_no_more_deletes_nothing(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
