@@ -24,6 +24,7 @@ from unittest.mock import patch
 import click
 
 from bookkeeper.clock import SteadyWall
+from bookkeeper.coordination.coordination_protocol import SessionInfo
 from bookkeeper.log_homes.opening import open_homes
 from bookkeeper.master.books.books_cycle import Books
 from bookkeeper.master.calls.tservers import TServers
@@ -171,9 +172,9 @@ class MadeLogs(TServers, frozen=True):
             yield f"{prefix}{number:06d}.wal", False
             yield f"{prefix}{number:06d}.wal", True
 
-    def live(self) -> dict[str, str]:
+    def sessions(self) -> list[SessionInfo]:
         """One tserver lives."""
-        return {"live": "localhost:1"}
+        return [SessionInfo("live", "tserver", "localhost:1", True)]
 
 
 def run(large: bool = False) -> list[Figure]:

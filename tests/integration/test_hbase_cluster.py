@@ -8,7 +8,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
 import happybase
@@ -28,7 +28,13 @@ from tests.support.cluster import Cluster
 from tests.support.hbase_cluster import SERVERS, SESSION_MS, HBaseCluster
 from tests.support.tservers import wait_until
 
-pytestmark = [pytest.mark.integration, pytest.mark.hbase, pytest.mark.long, pytest.mark.timeout(600)]
+pytestmark = [
+    pytest.mark.integration,
+    pytest.mark.hbase,
+    pytest.mark.long,
+    pytest.mark.timeout(600),
+    pytest.mark.usefixtures("hbase_cluster_is_left_whole"),
+]
 
 LIMIT_MS = 120_000
 TABLE = "cities"
@@ -110,7 +116,8 @@ def test_a_table_whose_settings_would_bring_deleted_cells_back_is_named(
 class Beats:
     """One row of ``west`` that is written again and again, and looked for at ``east``; and a row of a bare table."""
 
-    def __init__(self, west: Cluster, east: Cluster, bare: happybase.Table, name: bytes) -> None:
+    def __init__(self, west: Cluster, east: Cluster, bare: str) -> None:
+        name = bare.encode()
         self._west, self._east, self._bare, self._row = west, east, bare, name + b"-beat"
         self._load = name + b"-load-%06d"
         self._clock, self._stop = SystemClock(), threading.Event()
@@ -150,11 +157,15 @@ class Beats:
                 self.seen.append((self.now(), int(cells[-1].value)))
 
     def _put(self) -> None:
+        while not self._stop.is_set():
+            with suppress(TException, OSError), closing(gateway_of(self._west)) as connection:
+                self._put_until_error(connection.table(self._bare))
+            self._clock.wait(self._stop, BEAT_MS)
+
+    def _put_until_error(self, table: happybase.Table) -> None:
+        """Behind an error the connection may be at its end: the supervisor ends a gateway that is silent."""
         while not self._clock.wait(self._stop, BEAT_MS):
-            try:
-                self._bare.put(b"a", {b"f:q": b"v"})
-            except (TException, OSError):
-                continue
+            table.put(b"a", {b"f:q": b"v"})
             self.put.append(self.now())
 
     def written(self) -> set[bytes]:
@@ -201,20 +212,20 @@ def test_a_region_server_is_killed_and_no_error_reaches_a_client(
     victim = SERVERS[0]
     if session_s * 1_000 != hbase_cluster.session_ms:
         hbase_cluster.start_again(victim, session_s * 1_000)
-    with closing(gateway_of(west)) as bare:
-        name = f"bare{session_s}"
-        bare.create_table(name, {"f": {"max_versions": 1}})
-        for table in (*BOOKS, name, "hbase:meta"):
-            hbase_cluster.move_all(table, victim)
-        beats = Beats(west, east, bare.table(name), name.encode())
-        with beats.beating():
-            wait_until(lambda: len(beats.seen) > 50, "rows travel", 60)
-            killed = beats.now()
-            hbase_cluster.kill9(victim)
-            wait_until(lambda: bool(beats.put) and beats.put[-1] - killed > 1, "the bare table is back", 240)
-            wait_until(lambda: beats.lag() < LATE_S, "the lag is back", 240)
-            rest = len(beats.acknowledged) + 50
-            wait_until(lambda: len(beats.acknowledged) > rest, "rows are written", 60)
+    bare = f"bare{session_s}"
+    with closing(gateway_of(west)) as connection:
+        connection.create_table(bare, {"f": {"max_versions": 1}})
+    for table in (*BOOKS, bare, "hbase:meta"):
+        hbase_cluster.move_all(table, victim)
+    beats = Beats(west, east, bare)
+    with beats.beating():
+        wait_until(lambda: len(beats.seen) > 50, "rows travel", 60)
+        killed = beats.now()
+        hbase_cluster.kill9(victim)
+        wait_until(lambda: bool(beats.put) and beats.put[-1] - killed > 1, "the bare table is back", 240)
+        wait_until(lambda: beats.lag() < LATE_S, "the lag is back", 240)
+        rest = len(beats.acknowledged) + 50
+        wait_until(lambda: len(beats.acknowledged) > rest, "rows are written", 60)
     assert not west.client.replication.wait(TABLE, "east", timeout_ms=LIMIT_MS)
     gap, back = beats.longest_gap(killed), beats.late_until(LATE_S) - killed
     print(f"a region server killed: {gap:.1f} s without a put to a bare table, lag back after {back:.1f} s")

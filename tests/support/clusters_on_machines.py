@@ -55,11 +55,13 @@ WEST_SETTINGS: Mapping[str, object] = {
     "coordination.session_lease_ms": 8_000,
     "metadata.region_session_ms": 10_000,
     "master.scan_interval_ms": 500,
+    "master.gc_interval_ms": 2_000,
 }
 ON_EACH: Mapping[str, object] = {
     "coordination.session_lease_ms": 8_000,
     "metadata.region_session_ms": 10_000,
     "master.scan_interval_ms": 500,
+    "master.gc_interval_ms": 2_000,
     "standalone.processes": '["master","tserver","replay"]',
 }
 VERSIONS = "1000"

@@ -22,7 +22,7 @@ from xml.sax.saxutils import escape
 from bookkeeper.clock import SystemClock
 from bookkeeper.errors import NotFoundError, UnavailableError
 from bookkeeper.standalone.children.parent_death import ended_with_parent
-from bookkeeper.standalone.hbase.java import JVM_OPTIONS, find_java
+from bookkeeper.standalone.hbase.java import JVM_OPTIONS, class_path, find_java
 from bookkeeper.standalone.ports import HOST, free_ports
 
 HOME_VARIABLE = "BOOKKEEPER_HBASE_CLUSTER_HOME"
@@ -197,6 +197,14 @@ class HBaseCluster:
             clock.wait(never, 100)
         self.wait_ready()
 
+    def mend(self) -> None:
+        """Start each region server that has ended; all of them first, since none is ready alone."""
+        ended = [name for name in SERVERS if self.has_ended(name)]
+        for name in ended:
+            self._start(name)
+        if ended:
+            self.wait_ready()
+
     # ---- its operator
 
     def ask(self, *words: str) -> str:
@@ -251,8 +259,8 @@ class HBaseCluster:
             "zookeeper": [str(own / "zoo.cfg")],
             "hdfs": [str(own), self.host, str(self.ports["hdfs"]), str(DATA_NODES)],
         }.get(name, ["start"])
-        class_path = f"{own}:{home}/classes:{home}/conf:{home}/lib/*"
-        command = [str(find_java()), f"-Xmx{HEAP_MB[name]}m", *OPTIONS, "-cp", class_path, MAIN[name], *arguments]
+        command = [str(find_java()), f"-Xmx{HEAP_MB[name]}m", *OPTIONS, "-cp", class_path(home, own)]
+        command += [MAIN[name], *arguments]
         with (own / "log").open("ab") as log:
             self._processes[name] = subprocess.Popen(
                 ended_with_parent(self.network.inside(command), signal.SIGKILL),

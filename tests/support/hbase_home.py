@@ -22,7 +22,7 @@ from bookkeeper.clock import SystemClock
 from bookkeeper.errors import UnavailableError
 from bookkeeper.standalone.children.parent_death import ended_with_parent
 from bookkeeper.standalone.hbase.hbase_process import HBaseProcess
-from bookkeeper.standalone.hbase.java import find_java
+from bookkeeper.standalone.hbase.java import archive_options, class_path, find_java
 from bookkeeper.standalone.ports import free_ports
 from tests.support.hbase import HBaseUnavailableError, why_no
 
@@ -53,12 +53,8 @@ class ThriftServer:
         home = self._hbase.home
         self._directory.mkdir(parents=True, exist_ok=True)
         (self._directory / "hbase-site.xml").write_text(_site(self._hbase))
-        command = [str(find_java()), "-Xmx256m", "-XX:+UseSerialGC"]
-        command += [
-            "-cp",
-            f"{self._directory}:{home}/classes:{home}/conf:{home}/lib/*",
-            "bookkeeper.hbase.ThriftGateway",
-        ]
+        command = [str(find_java()), "-Xmx256m", "-XX:+UseSerialGC", *archive_options(home)]
+        command += ["-cp", class_path(home, self._directory), "bookkeeper.hbase.ThriftGateway"]
         command += ["--bind", self._hbase.host, "-p", str(self.port), "--infoport", "-1", "start"]
         with (self._directory / "thrift.log").open("ab") as log:
             command = ended_with_parent(command, signal.SIGKILL)

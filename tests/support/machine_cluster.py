@@ -335,6 +335,12 @@ class MachineCluster:
         facts = self.west._master.call("status")
         return lines + [f"{name} {text}" for name, text in facts.items() if name.startswith((WARNING, NEEDS_HELP))]
 
+    def is_at_peer(self, batch: int) -> bool:
+        """Whether the peer has all rows of a batch of :class:`LinkedList`."""
+        workload = self.loader.workload
+        rows = {change.row for change in workload.batch(batch)}
+        return rows <= {cell.row for cell in self.peer.scan(workload.table).cells()}
+
     def view(self, by: int = 0) -> ClusterView:
         """What the books and the disks have, as the host of this number sees it."""
         host = self.hosts[by]

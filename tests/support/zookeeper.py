@@ -19,7 +19,7 @@ from bookkeeper.clock import SystemClock
 from bookkeeper.errors import UnavailableError
 from bookkeeper.standalone.children.log_end import log_end
 from bookkeeper.standalone.children.parent_death import ended_with_parent
-from bookkeeper.standalone.hbase.java import default_home, find_java, why_not_runnable
+from bookkeeper.standalone.hbase.java import archive_options, class_path, default_home, find_java, why_not_runnable
 from bookkeeper.standalone.ports import HOST, free_ports
 from tests.support.hbase import HBaseUnavailableError
 from tests.support.machines import Machine, Process
@@ -146,6 +146,7 @@ class ZooKeeperServer:
         )
         home = default_home()
         command = [str(find_java()), f"-Xmx{HEAP_MB}m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
+        command += archive_options(home)
         if self._users:
             logins = "\n".join(f'  user_{name}="{password}"' for name, password in self._users.items())
             jaas = self._directory / "jaas.conf"
@@ -155,7 +156,7 @@ class ZooKeeperServer:
             with settings.open("a") as out:
                 out.write("authProvider.1=org.apache.zookeeper.server.auth.SASLAuthenticationProvider\n")
             command.append(f"-Djava.security.auth.login.config={jaas}")
-        command += ["-cp", f"{home}/conf:{home}/lib/*"]
+        command += ["-cp", class_path(home)]
         main = "ZooKeeperServerMain"
         if self._member is not None:
             main = "quorum.QuorumPeerMain"

@@ -34,6 +34,7 @@ from bookkeeper.metadata import keys
 from bookkeeper.metadata.metadata_table import CellKey, Column, MetadataTable, Row, RowPut, get_slice, scan_parts
 from bookkeeper.metadata.values import LogHome
 from bookkeeper.model import TargetKey
+from bookkeeper.runtime.garbage import without_collections
 from bookkeeper.storage.volume.volume_protocol import Volume
 from bookkeeper.storage.wal.reading.wal_recovery import file_summary
 from bookkeeper.storage.wal.writing.seal import read_seal
@@ -117,6 +118,7 @@ class Books:
 
     # ---- a full cycle, stage by stage
 
+    @without_collections()
     def read(self) -> View:
         """Stage 1: the configuration first (rule R6), then the snapshot. Raises TransientError, CorruptionError."""
         self._cycle += 1
@@ -209,6 +211,7 @@ class Books:
             return None  # rule R11: the collector deals with books of missing files (rule R4)
         return wal_closer.close_cells(name, open_values, summary, view.snapshot.tablets)
 
+    @without_collections()
     def keep(self, view: View) -> None:
         """Stage 3: the merge-join. Writes needed cells, deletes those of targets that are no longer configured, and
         those that a crash between the two deletes of an earlier stage 4 left.

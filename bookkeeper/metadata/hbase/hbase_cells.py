@@ -33,12 +33,27 @@ def rows_of(found: Iterable[Any]) -> list[Row]:
     ]
 
 
+def parts_of(found: Iterable[Any], cells: int) -> list[Row]:
+    """HBase's rows as parts of at most so many cells, in the order of the columns' names."""
+    parts = []
+    for row in found:
+        names = sorted(row.columns)
+        for first in range(0, len(names), cells):
+            some = ((name, row.columns[name]) for name in names[first : first + cells])
+            parts.append(Row(row.row, {_parse_column(name): Cell(cell.timestamp, cell.value) for name, cell in some}))
+    return parts
+
+
 def _column(name: bytes, columns: dict[bytes, Column]) -> Column:
     column = columns.get(name)
     if column is None:
-        family, _, qualifier = name.partition(b":")
-        column = columns[name] = Column(family.decode(), qualifier)
+        column = columns[name] = _parse_column(name)
     return column
+
+
+def _parse_column(name: bytes) -> Column:
+    family, _, qualifier = name.partition(b":")
+    return Column(family.decode(), qualifier)
 
 
 def bytes_of(rows: Iterable[Row]) -> int:

@@ -24,7 +24,14 @@ from typing import Any
 
 from bookkeeper.errors import LostBooksError, NotFoundError, PermanentError
 from bookkeeper.metadata.hbase.hbase_calls import CallLimits, HBaseAddress, HBaseCalls, thrift
-from bookkeeper.metadata.hbase.hbase_cells import bytes_of, column_name, column_range, family_names, rows_of
+from bookkeeper.metadata.hbase.hbase_cells import (
+    bytes_of,
+    column_name,
+    column_range,
+    family_names,
+    parts_of,
+    rows_of,
+)
 from bookkeeper.metadata.hbase.hbase_table import check_table, read_owner
 from bookkeeper.metadata.hbase.read_ahead import read_ahead
 from bookkeeper.metadata.metadata_limits import (
@@ -46,6 +53,9 @@ PAGE_ROWS_FIRST, PAGE_ROWS_MAX, PAGE_BYTES = 64, 2_000, 2 * 1024 * 1024
 
 PART_CELLS, PARTS_MAX = 1_000, 64
 """Cells in a part of a long row (a shorter row is one part); most parts or rows in an answer to a read of parts."""
+
+SCAN_ALONE = 2
+"""Pages of a scan that are not read early: many callers take a few rows and stop."""
 
 SCANS_AHEAD_MAX = 4
 """Scans whose next page is read early, at once; a further one asks when its caller comes for the page."""
@@ -130,7 +140,7 @@ class HBaseMetadataTable:
     ) -> Iterator[Row]:
         """See :class:`~bookkeeper.metadata.metadata_table.MetadataTable`."""
         pages = self._pages(start, stop, family_names(check_families(families)))
-        return chain.from_iterable(read_ahead(pages, self._ahead))
+        return chain.from_iterable(read_ahead(pages, self._ahead, SCAN_ALONE))
 
     def scan_parts(self, start: bytes, stop: bytes | None, families: Collection[str]) -> Iterator[Row]:
         """See :class:`~bookkeeper.metadata.metadata_table.PartReader`. One request reads a long row. A scanner whose
@@ -138,7 +148,7 @@ class HBaseMetadataTable:
         dropped their values of the scanner's moment.
         """
         pages = self._pages_of_parts(start, stop, family_names(check_families(families)))
-        return chain.from_iterable(read_ahead(pages, self._ahead))
+        return chain.from_iterable(read_ahead(pages, self._ahead, alone=1))
 
     def probe(self) -> None:
         """See :class:`~bookkeeper.metadata.metadata_table.Probed`. One read without a second try: HBase refuses reads
@@ -198,17 +208,18 @@ class HBaseMetadataTable:
         return rows_of(found)
 
     def _pages_of_parts(self, start: bytes, stop: bytes | None, columns: list[bytes]) -> Iterator[list[Row]]:
-        """Pages of complete rows as in :meth:`_pages`, without the long rows; these are read one by one."""
+        """Pages of complete rows as in :meth:`_pages`, up to a long row, which is read whole: a step of its own would
+        leave the caller without work while the row is read.
+        """
         at = first_key(start)
         stop = None if stop is None else first_key(stop)
         while columns and at is not None and (stop is None or at < stop):
             rows, is_cut, is_last = self._calls.call(self._page_of_parts, at, stop, columns)
-            yield rows[:-1] if is_cut else rows
-            if is_cut:
-                yield self._long_row(rows[-1].key, columns)
+            next_key = first_key(rows[-1].key + b"\x00") if rows else None
+            yield [*rows[:-1], *self._long_row(rows[-1].key, columns)] if is_cut else rows
             if is_last:
                 return
-            at = first_key(rows[-1].key + b"\x00")
+            at = next_key
 
     def _page_of_parts(
         self, client: Any, start: bytes, stop: bytes | None, columns: list[bytes]
@@ -233,9 +244,9 @@ class HBaseMetadataTable:
 
     def _long_row(self, key: bytes, columns: list[bytes]) -> list[Row]:
         """The parts of one row, which one request reads; none when it is gone."""
-        found = self._calls.call(lambda client: rows_of(client.getRowWithColumns(self._name, key, columns, {})))
-        cells = sorted(cell for row in found for cell in row.cells.items())
-        return [Row(key, dict(cells[first : first + PART_CELLS])) for first in range(0, len(cells), PART_CELLS)]
+        return self._calls.call(
+            lambda client: parts_of(client.getRowWithColumns(self._name, key, columns, {}), PART_CELLS)
+        )
 
     def _open(self, client: Any, start: bytes, stop: bytes | None, columns: list[bytes], limits: dict[str, Any]) -> Any:
         """The id of a new scanner; it belongs to its connection, because there may be several Thrift servers."""

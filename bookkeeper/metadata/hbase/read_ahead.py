@@ -1,7 +1,6 @@
 """The next page of a scan is on its way while the caller works on the one before: HBase and the caller work at once.
 
-Arrives: an iterator whose every step asks HBase. Leaves: its items, in the same order, read at most one step early. The
-first two steps wait, because many callers take a few rows and stop.
+Arrives: an iterator whose every step asks HBase. Leaves: its items, in the same order, read at most one step early.
 """
 
 from __future__ import annotations
@@ -14,11 +13,12 @@ from typing import TypeVar
 T = TypeVar("T")
 
 
-def read_ahead(pages: Iterator[T], executor: Executor) -> Iterator[T]:
-    """The items of ``pages``. One thread at a time is in the iterator. When all threads of ``executor`` are busy, the
-    caller's own thread takes the step, as it does without any.
+def read_ahead(pages: Iterator[T], executor: Executor, alone: int) -> Iterator[T]:
+    """The items of ``pages``, the first ``alone`` of them when the caller asks for them, for callers that may take no
+    more. One thread at a time is in the iterator. When all threads of ``executor`` are busy, the caller's own thread
+    takes the step, as it does without any.
     """
-    yield from islice(pages, 2)
+    yield from islice(pages, alone)
     ahead: Future[list[T]] | None = None
     try:
         while True:

@@ -44,13 +44,14 @@ def pages(read: list[int], count: int, fails_at: int | None = None) -> Iterator[
 
 @pytest.mark.parametrize("executor", [AtOnce(), Busy()])
 @pytest.mark.parametrize("count", range(5))
-def test_all_pages_come_in_order(executor: Executor, count: int) -> None:
-    assert list(read_ahead(pages([], count), executor)) == list(range(count))
+@pytest.mark.parametrize("alone", [1, 2])
+def test_all_pages_come_in_order(executor: Executor, count: int, alone: int) -> None:
+    assert list(read_ahead(pages([], count), executor, alone)) == list(range(count))
 
 
-def test_the_next_page_is_on_its_way_from_the_third_one_on() -> None:
+def test_the_next_page_is_on_its_way_once_the_first_ones_are_taken() -> None:
     read: list[int] = []
-    scan = read_ahead(pages(read, 9), AtOnce())
+    scan = read_ahead(pages(read, 9), AtOnce(), 2)
     seen = [(next(scan), len(read)) for _ in range(5)]
     assert seen == [(0, 1), (1, 2), (2, 4), (3, 5), (4, 6)]
 
@@ -60,7 +61,7 @@ def test_a_caller_takes_the_step_itself_when_no_thread_is_free() -> None:
         go_on = threading.Event()
         executor.submit(go_on.wait)
         try:
-            assert list(read_ahead(pages([], 6), executor)) == list(range(6))
+            assert list(read_ahead(pages([], 6), executor, 2)) == list(range(6))
         finally:
             go_on.set()
 
@@ -69,14 +70,14 @@ def test_a_caller_takes_the_step_itself_when_no_thread_is_free() -> None:
 def test_an_error_comes_where_its_page_would(fails_at: int) -> None:
     found = []
     with pytest.raises(UnavailableError):  # noqa: PT012 - what came before it counts
-        for number in read_ahead(pages([], 6, fails_at), AtOnce()):
+        for number in read_ahead(pages([], 6, fails_at), AtOnce(), 2):
             found.append(number)  # noqa: PERF402
     assert found == list(range(fails_at))
 
 
 def test_a_caller_that_stops_leaves_the_rest_unread() -> None:
     read: list[int] = []
-    scan = read_ahead(pages(read, 100), AtOnce())
+    scan = read_ahead(pages(read, 100), AtOnce(), 2)
     for _ in range(4):
         next(scan)
     scan.close()  # type: ignore[attr-defined]

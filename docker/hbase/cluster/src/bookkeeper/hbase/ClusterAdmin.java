@@ -38,7 +38,8 @@ final class ClusterAdmin implements AutoCloseable {
     try {
       return "OK " + run(words);
     } catch (Exception failure) {
-      return "ERROR " + String.valueOf(failure).replace('\n', ' ');
+      String reason = failure.getCause() == null ? "" : "; last: " + failure.getCause();
+      return "ERROR " + (failure + reason).replace('\n', ' ');
     }
   }
 
@@ -164,8 +165,20 @@ final class ClusterAdmin implements AutoCloseable {
   }
 
   private static void until(Condition condition) throws Exception {
-    if (!within(WAIT_MS, condition)) {
-      throw new IOException("not so after " + WAIT_MS + " ms");
+    IOException[] last = {null};
+    boolean isSo =
+        within(
+            WAIT_MS,
+            () -> {
+              try {
+                return condition.holds();
+              } catch (IOException notYet) { // a region on its way refuses; a server that starts does not answer
+                last[0] = notYet;
+                return false;
+              }
+            });
+    if (!isSo) {
+      throw new IOException("not so after " + WAIT_MS + " ms", last[0]);
     }
   }
 
