@@ -53,6 +53,13 @@ def until(browser: Chrome, script: str) -> None:
     WebDriverWait(browser, LIMIT_S).until(lambda driver: driver.execute_script(script), script)
 
 
+def attributes(browser: Chrome, selector: str, name: str) -> list[str]:
+    """An attribute of all elements of an open page at one moment: an update of the page makes some of them anew."""
+    script = "return [...document.querySelectorAll(arguments[0])].map((one) => one.getAttribute(arguments[1]))"
+    found: list[str] = browser.execute_script(script, selector, name)
+    return found
+
+
 def number(row: str, column: str) -> str:
     """A script that returns the number in a column of a row."""
     return f"""[...document.querySelectorAll('tr[data-row]')].filter((row) => row.dataset.row === '{row}')
@@ -152,9 +159,12 @@ def test_phase_and_cause_of_a_peer_are_in_sight(browser: Chrome, scene: Scene, s
         for column in ("phases", "waits"):
             place = cell.format(column)
             scene.until("api/peers", partial(shows, browser, scene, column, place))
-            shown = browser.find_element(By.CSS_SELECTOR, place)
-            assert shown.is_displayed()
-            assert shown.rect["x"] + shown.rect["width"] <= size[0]
+            assert browser.execute_script(
+                """const shown = document.querySelector(arguments[0]), place = shown.getBoundingClientRect();
+                return shown.checkVisibility() && place.width > 0 && place.x >= 0 && place.right <= arguments[1]""",
+                place,
+                size[0],
+            )
     finally:
         resize(browser, *DESKTOP)
 
@@ -171,8 +181,7 @@ def test_pictures_of_lag_hosts_and_a_file_say_what_the_api_says(browser: Chrome,
     until(browser, f"return document.querySelector(\"{picture}\").dataset.latest === '{lag}'")
     opened(browser, scene, "hosts")
     for host in scene.get("api/hosts")["hosts"]:
-        shown = browser.find_element(By.CSS_SELECTOR, f"[data-holding='{host['host']}']")
-        labels = [one.get_attribute("aria-label") for one in shown.find_elements(By.TAG_NAME, "svg")]
+        labels = attributes(browser, f"[data-holding='{host['host']}'] svg", "aria-label")
         assert f"{host['host']} serves {host['serves']} tablets" in labels
     page = file_page(scene)
     (way,) = scene.get(f"api/{page}")["ways"]
@@ -182,17 +191,17 @@ def test_pictures_of_lag_hosts_and_a_file_say_what_the_api_says(browser: Chrome,
             kind: one.dataset.span, first: Number(one.dataset.first), last: Number(one.dataset.last)}))"""
     )
     assert drawn == way["spans"]
-    parts = browser.find_elements(By.CSS_SELECTOR, "[data-part]")
-    kinds = [part.get_attribute("data-part") for part in parts]
+    kinds = attributes(browser, "[data-part]", "data-part")
     assert Counter(kinds) == Counter(span["kind"] for span in way["spans"])
 
 
 def test_processes_have_the_replay_process(browser: Chrome, scene: Scene) -> None:
     opened(browser, scene, "")
     (replay,) = scene.until("api/overview", lambda body: all(one["works"] for one in body["replays"]))["replays"]
-    until(browser, f"return !!document.querySelector(\"tr[data-row='{replay['session']}']\")")
-    shown = browser.find_element(By.CSS_SELECTOR, f"tr[data-row='{replay['session']}']")
-    assert all(word in shown.text for word in ("replay", "works", replay["address"]))
+    row = f"tr[data-row='{replay['session']}']"
+    until(browser, f'return !!document.querySelector("{row}")')
+    shown = browser.execute_script("return document.querySelector(arguments[0]).innerText", row)
+    assert all(word in shown for word in ("replay", "works", replay["address"]))
 
 
 def test_a_keyboard_is_enough(browser: Chrome, scene: Scene) -> None:
@@ -212,8 +221,9 @@ def test_a_keyboard_is_enough(browser: Chrome, scene: Scene) -> None:
     assert outline == "solid"
     press(Keys.ENTER)
     until(browser, "return document.title.startsWith('Tables') && Number(document.body.dataset.updates) > 0")
-    link = browser.find_element(By.LINK_TEXT, scene.table)
-    browser.execute_script("arguments[0].focus()", link)
+    browser.execute_script(
+        "[...document.querySelectorAll('a')].find((one) => one.innerText === arguments[0]).focus()", scene.table
+    )
     seen = browser.execute_script("return document.body.dataset.updates")
     scene.put(1, 900_000)
     until(browser, f"return Number(document.body.dataset.updates) > {seen}")

@@ -98,9 +98,11 @@ def test_joins_are_waited_for_with_a_line_on_a_terminal(scene: Scene) -> None:
             writer.add(Mutation(b"%06d" % number).put(b"f", b"q", b"value"))
     client.tables.flush("grows")
     client.tables.change_properties("grows", {"table.replicas": "3"})
+    client.hosts.drain("host3", True)  # its replicas have no other place, however late the command looks
     command = [sys.executable, "-m", "shell.main", "shell", str(scene.west.directory), "hosts", "--wait"]
     with Terminal(command, {}) as terminal:
         terminal.expect(" left")
+        client.hosts.drain("host3", False)
         terminal.expect("INCARNATION")
         assert terminal.wait() == ExitCode.OK
     found = client.hosts.replicas(client.tables.get("grows").table_id)

@@ -33,6 +33,8 @@ SMALL: dict[str, object] = {
 
 BATCHES = 8
 ROWS = 100
+SETTLED_MS = 180_000
+"""On busy cores three replay processes take a minute to start."""
 VERSIONS = 50
 """More than any cell gets: so that a record that is applied twice shows, as a version more."""
 
@@ -95,7 +97,7 @@ def settle(clusters: Mapping[str, Cluster], table: str, names: Sequence[str]) ->
         for name in names:
             if all(one.table != table for one in clusters[name].client.replication.config()):
                 continue  # the end of a chain
-            left = clusters[name].client.replication.wait(table, timeout_ms=60_000)
+            left = clusters[name].client.replication.wait(table, timeout_ms=SETTLED_MS)
             assert not left, f"cluster {name}: {left}"
 
 

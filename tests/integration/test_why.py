@@ -42,7 +42,7 @@ from tests.support.cluster import Cluster, standalone_command
 from tests.support.directory_peer import DirectoryPeer
 from tests.support.locked_database import locked_by_another
 from tests.support.operated_peer import OperatedPeer
-from tests.support.replay_process import all_gone
+from tests.support.replay_process import all_gone, until_warm
 from tests.support.shell import quick
 from tests.support.small_disk import NoMountError
 from tests.support.time_limit import TimeLimit
@@ -455,6 +455,7 @@ def test_records_that_a_damaged_log_has_lost(peer: OperatedPeer, west: Cluster) 
         below = psutil.Process(west.pid("replay")).children(recursive=True)
         west.wait_restarted("replay", west.kill9("replay"))  # a run under way has the record in its memory,
         assert all_gone(below), "a task of the killed process goes on"  # and its tasks end some time after it
+        until_warm(west.settings)
     finally:
         peer.north.start_tserver()
     put(peer, "why-flipped", b"third")

@@ -118,6 +118,13 @@ def hbase_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HBaseClu
         yield cluster
 
 
+@pytest.fixture
+def hbase_cluster_is_left_whole(hbase_cluster: HBaseCluster) -> Iterator[None]:
+    """Behind a test that fails while a region server is dead, the other tests have a whole cluster again."""
+    yield
+    hbase_cluster.mend()
+
+
 def _started(directory: Path) -> Iterator[HBaseInstance]:
     from tests.support.hbase import HBaseUnavailableError, running_hbase
 

@@ -1,4 +1,5 @@
-"""Which tests of a parallel run share a worker: those of one file, and those that share a costly start.
+"""Which tests of a parallel run share a worker: those of one file, and those that share a costly start. Seeds of random
+schedules share nothing.
 
 The real HBase, the Spark session and the clusters ``west`` and ``east`` live in the worker that runs the tests that ask
 for them. So one worker runs all tests of each of these: no other one starts an HBase, a JVM, a cluster. These workers
@@ -45,6 +46,9 @@ SHARED = {
 }
 """Files whose tests share more than a file."""
 
+ALONE = "tests/simulation/test_random_schedules.py"
+"""A file of tests of which each takes as long as a file of others, and that share nothing."""
+
 FIXTURES = {"west": "clusters", "east": "clusters", "spark": "clusters", "hbase": HBASE, "hbase_cluster": HBASE_CLUSTER}
 """Costly fixtures of a run, and what the tests that ask for them share. Spark and the clusters share one worker because
 a test asks for both."""
@@ -55,6 +59,8 @@ FIRST = (HBASE_CLUSTER, HBASE, "clusters")
 def shares(nodeid: str) -> str:
     """What a test shares with others: tests for which this is equal run in one worker."""
     file = nodeid.split("::", 1)[0]
+    if file == ALONE:
+        return nodeid
     if HBASE_CLUSTER in file:
         return HBASE_CLUSTER
     return HBASE if HBASE in nodeid else SHARED.get(file, file)

@@ -66,7 +66,7 @@ def test_the_examples_of_one_test_name_real_cases() -> None:
     """A case of the kill matrix and a schedule are named with their parameters."""
     text = PAGE.read_text()
     scenes = (ROOT / "tests" / "support" / "operation_scenes.py").read_text()
-    (kind,) = re.findall(r"test_the_next_master_finishes_an_interrupted_operation\[(\w+)-behind it\]", text)
+    (kind,) = re.findall(r"test_the_next_master_finishes_an_interrupted_operation\[(\w+)-before it\]", text)
     assert f'"{kind}": ' in scenes
     schedules = (ROOT / "tests" / "simulation" / "test_schedules.py").read_text()
     (number,) = re.findall(r"test_a_schedule_is_green_with_its_rule\[(\d+)\]", text)

@@ -8,7 +8,7 @@ from typing import cast
 
 import pytest
 
-from tests.support.sharing import SHARED, in_order, shares
+from tests.support.sharing import ALONE, SHARED, in_order, shares
 
 ROOT = Path(__file__).parents[3]
 
@@ -36,7 +36,11 @@ def test_tests_of_an_hbase_cluster_run_beside_those_of_one_hbase() -> None:
     assert cluster != shares("tests/integration/test_hbase_b.py::test_two")
 
 
-@pytest.mark.parametrize("file", SHARED)
+def test_seeds_of_random_schedules_share_nothing() -> None:
+    assert shares(f"{ALONE}::test_one[1]") != shares(f"{ALONE}::test_one[2]")
+
+
+@pytest.mark.parametrize("file", [*SHARED, ALONE])
 def test_files_that_share_are_there(file: str) -> None:
     assert (ROOT / file).is_file()
 
