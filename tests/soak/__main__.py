@@ -7,25 +7,17 @@ lie and who elects leaders. Then rounds with two real clusters of one host each
 client and a peer with valid secrets send any bytes (``fuzz_round``), and on hosts a process of the cluster, too; at
 the end of a pair's turn a peer answers with lies (``lies_round``). Each turn has clusters of its own.
 
-Without ``--seed`` the seed is random. Exit codes: 0 when every round passed; 1 when one failed, with the seed, the
-trace and the directory of the clusters (kept, with all logs); 130 when the run was ended from outside.
+Exit codes: see :mod:`tests.soak.ending`.
 """
 
 from __future__ import annotations
 
 import argparse
 import itertools
-import logging
-import secrets
-import shutil
-import signal
 import sys
-import tempfile
 from pathlib import Path
 
-from bookkeeper.clock import SystemClock
-from bookkeeper.errors import BookkeeperError
-from tests.soak.faults import InvariantError
+from tests.soak.ending import add_options, run_to_its_end
 from tests.soak.fuzz_round import run_fuzz_round
 from tests.soak.hosts.host_fuzz import run_host_fuzz
 from tests.soak.hosts.host_rounds import HostRounds
@@ -33,7 +25,6 @@ from tests.soak.lies_round import run_lies_round
 from tests.soak.rounds import run_rounds
 from tests.soak.schedules import run_schedules
 from tests.soak.trace import Trace
-from tests.support.hbase import HBaseUnavailableError
 from tests.support.host_turns import HOST_TURN, turn_of
 from tests.support.workloads_hosts import Trios
 from tests.support.workloads_pair import Pair, Store
@@ -46,46 +37,32 @@ STORES: tuple[Store, ...] = ("sqlite", "hbase")
 SCHEDULES = 200
 PAUSE_MS = 25.0
 """Between two batches of a workload: more load than in the tests, which share the machine."""
-ENDED_FROM_OUTSIDE = 130
 
 
 def main(arguments: list[str]) -> int:
     """The command."""
     parser = argparse.ArgumentParser(prog="python -m tests.soak", description="Clusters under random faults.")
     parser.add_argument("--rounds", type=int, default=ROUNDS, help=f"rounds of three hosts (default {ROUNDS})")
-    parser.add_argument("--seed", type=int, help="decides faults, moments and data (default: a random one)")
     parser.add_argument("--first", type=int, default=1, help="number of the first of them, to repeat a later one")
     parser.add_argument("--pair-rounds", type=int, default=PAIR_ROUNDS, help=f"of one host (default {PAIR_ROUNDS})")
     parser.add_argument("--first-pair-round", type=int, default=1, help="number of the first of them")
     parser.add_argument("--schedules", type=int, default=SCHEDULES, help=f"simulated ones (default {SCHEDULES})")
     parser.add_argument("--first-schedule", type=int, help="seed of the first one (default: a thousand times --seed)")
-    parser.add_argument("--directory", type=Path, help="the directory of the clusters (default: a temporary directory)")
+    add_options(parser)
     options = parser.parse_args(arguments)
-    seed = secrets.randbelow(10**6) if options.seed is None else options.seed
-    directory = options.directory or Path(tempfile.mkdtemp(prefix="soak-"))
-    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s %(message)s")
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # ended from outside, it cleans up, too
-    trace = Trace(SystemClock())
     counts = f"{options.rounds} rounds of three hosts, {options.pair_rounds} of one host"
-    trace.say(f"seed {seed}, {counts}, clusters in {directory}")
-    first_schedule = 1_000 * seed if options.first_schedule is None else options.first_schedule
-    try:
+
+    def work(directory: Path, seed: int, trace: Trace) -> str:
+        trace.say(counts)
+        first_schedule = 1_000 * seed if options.first_schedule is None else options.first_schedule
         run_schedules(directory, range(first_schedule, first_schedule + options.schedules), trace)
         for rounds in turns(options.first, options.rounds, HOST_TURN):
             run_host_turn(directory / f"hosts-{rounds[0]}", seed, rounds, trace)
         for rounds in turns(options.first_pair_round, options.pair_rounds, TURN):
             run_pair_turn(directory / f"rounds-{rounds[0]}", seed, rounds, trace)
-    except (InvariantError, BookkeeperError, HBaseUnavailableError) as error:
-        print(f"\nFAILED: {error}\n\nseed {seed}; what happened, last lines:", *trace.lines, sep="\n")
-        print(f"\nthe clusters and their logs are kept in {directory}")
-        return 1
-    except KeyboardInterrupt:
-        trace.say(f"ended from outside; logs are in {directory}")
-        return ENDED_FROM_OUTSIDE
-    trace.say(f"{options.schedules} schedules, {counts} held")
-    if options.directory is None:
-        shutil.rmtree(directory)
-    return 0
+        return f"{options.schedules} schedules, {counts}"
+
+    return run_to_its_end(work, options)
 
 
 def run_host_turn(directory: Path, seed: int, rounds: range, trace: Trace) -> None:
