@@ -15,7 +15,8 @@ from pathlib import Path
 from bookkeeper.client import Client, Mutation
 from bookkeeper.errors import BookkeeperError, UnavailableError
 from tests.benchmarks.figure import Figure
-from tests.support.machine_cluster import PROPERTIES, READY_S, Host, MachineCluster
+from tests.support.machine_cluster import PROPERTIES, READY_S, MachineCluster
+from tests.support.machine_hosts import Host
 from tests.support.machines import why_no_machines
 from tests.support.time_limit import TimeLimit
 from tests.support.tservers import wait_until
@@ -78,7 +79,7 @@ class Trial:
 
     def _death_s(self, host: Host) -> float:
         before = self._session_of(host)
-        host.send("tserver1", signal.SIGKILL)
+        host.signal("tserver1", signal.SIGKILL)
         felt_s = self._timed(lambda: self._wait_other(host, before))
         self._cluster.check()
         return felt_s

@@ -25,7 +25,8 @@ from bookkeeper.coordination.config_tree import read_config
 from bookkeeper.coordination.connect import open_coordination
 from bookkeeper.metadata.flight import books_flight_ms
 from bookkeeper.standalone.hbase.java import why_not_runnable
-from tests.support.machine_cluster import NAMES, PROPERTIES, READY_S, Host, MachineCluster
+from tests.support.machine_cluster import NAMES, PROPERTIES, READY_S, MachineCluster
+from tests.support.machine_hosts import Host
 from tests.support.machines import NETWORK, why_no_machines
 from tests.support.tservers import wait_until
 from tests.support.zookeeper import ZooKeeperServer
@@ -153,7 +154,7 @@ def test_the_gateways_of_two_hosts_are_killed_and_stopped(cluster: MachineCluste
         for host, number in ((third, signal.SIGKILL), (first, signal.SIGSTOP)):
             cluster.wait_written(BETWEEN)
             before = host.role("gateway").starts
-            host.send("gateway", number)
+            host.signal("gateway", number)
             wait_started_again(host, "gateway", before)
             cluster.wait_written(BETWEEN)
     assert "Thrift gateway was silent for" in first.log.read_text()
@@ -303,7 +304,7 @@ def test_a_machine_stands_still_for_longer_than_a_write_is_in_flight(cluster: Ma
     still_s = 2 * books_flight_ms(host.settings) / 1_000
     with cluster.load(), ThreadPoolExecutor(1) as pool:
         cluster.wait_written(BETWEEN)
-        host.send("gateway", signal.SIGSTOP)
+        host.signal("gateway", signal.SIGSTOP)
         written = pool.submit(put, cluster.west, "fresh", row)
         put_into_standstill(host)
         host.machine.suspend()
@@ -313,7 +314,7 @@ def test_a_machine_stands_still_for_longer_than_a_write_is_in_flight(cluster: Ma
         written.result()
         for_s(still_s - (cluster.clock.boot_ns() / 1e9 - began_s))
         assert not has_late_row(cluster.hosts[0])
-        host.send("gateway", signal.SIGCONT)
+        host.signal("gateway", signal.SIGCONT)
         wait_until(lambda: has_late_row(cluster.hosts[0]), "the put of a gateway that goes on", READY_S)
         host.machine.resume()
         cluster.wait_written(BETWEEN)

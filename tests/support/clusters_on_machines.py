@@ -27,15 +27,14 @@ from bookkeeper.master.status_report import NEEDS_HELP, WARNING
 from bookkeeper.metadata.metadata_table import Row
 from bookkeeper.model import LocalityGroup
 from bookkeeper.security.secret_store import SecretStore
-from bookkeeper.standalone.hbase.hbase_process import HBaseProcess
 from bookkeeper.standalone.hbase.java import why_not_runnable
 from tests.soak.hosts.host_files import compare, lost_files, named_tablets
 from tests.soak.watch import Watch, is_there, watching
 from tests.support.books import books_of
 from tests.support.cluster import Cluster
 from tests.support.hosted_cluster import REPLICAS
-from tests.support.machine_hosts import BOOKKEEPER, READY_MS, ClusterThere, Host
-from tests.support.machines import Machine, Machines, Process, children_of, why_no_machines
+from tests.support.machine_hosts import READY_MS, ClusterThere, HBaseOn, Host
+from tests.support.machines import Machines, Process, why_no_machines
 from tests.support.machines_settings import NO_VOLUME
 from tests.support.tservers import wait_until
 from tests.support.workloads import Workload
@@ -80,41 +79,6 @@ ON_WEST: Mapping[str, str] = {"table.replicas": str(HOSTS), "table.failover": "2
 def why_not() -> str | None:
     """Why this can't run here, in words; None if it can."""
     return why_no_machines() or why_not_runnable()
-
-
-class HBaseOn(HBaseProcess):
-    """An HBase on a machine, at the machine's address."""
-
-    machine: Machine | None = None
-
-    @classmethod
-    def of(cls, machine: Machine) -> HBaseOn:
-        """It does not run yet. Its ZooKeeper listens at loopback alone, so the machine lets packets for it in."""
-        names = ("unsafe.regionserver.hostname", "master.hostname", "master.ipc.address", "regionserver.ipc.address")
-        settings = {f"hbase.{name}": machine.address for name in names}
-        made = cls(machine.directory / "hbase", settings=settings, host=machine.address, machine=machine)
-        port = str(made.ports.zookeeper)
-        machine.run("sh", "-c", "echo 1 > /proc/sys/net/ipv4/conf/eth0/route_localnet")
-        arrives = ("-d", machine.address, "-p", "tcp", "--dport", port)
-        machine.run("iptables", "-t", "nat", "-A", "PREROUTING", *arrives, "-j", "DNAT", "--to", f"127.0.0.1:{port}")
-        return made
-
-    @property
-    def pid(self) -> int:
-        """Of the JVM, which runs, as the test sees it."""
-        assert self._process is not None
-        (pid,) = children_of(self._process.pid)
-        return pid
-
-    def kill9(self) -> None:
-        """Kill the JVM with SIGKILL."""
-        if self.running:
-            os.kill(self.pid, signal.SIGKILL)
-        super().kill9()
-
-    def _command(self) -> list[str]:
-        assert self.machine is not None
-        return self.machine.inside(super()._command())
 
 
 class ReachedCluster(Cluster):
@@ -182,7 +146,7 @@ class ClustersOnMachines(TwoClusters):
         self.hosts = [Host(machine) for machine in mine]
         self._make_west()
         west = self.hosts[0]
-        secret = west.home / "secrets" / "client.secret"
+        secret = SecretStore(west.directory).file_of("client")
         self.west = ReachedCluster(
             self._readable(west.settings),
             lambda: Client.connect(self._root, secret_file=secret, budget_ms=READY_MS),
@@ -204,19 +168,13 @@ class ClustersOnMachines(TwoClusters):
         command = first.init_command("--name", "west", "--metadata", url, **new)
         self._finish(first, command, first.machine.start(command, stdout=subprocess.DEVNULL))
         first.start()
-        join = first.machine.directory / "join"
-        first.machine.run(*BOOKKEEPER, "secret", "export", str(first.home), str(join))
+        join_file = first.exported()
         joining = []
         for host in others:
-            carried = host.machine.directory / "join"
-            carried.write_text(join.read_text())
-            carried.chmod(0o600)
-            command = host.init_command("--join", self._root, "--secret-file", str(carried), **ON_EACH)
-            joining.append((host, carried, command, host.machine.start(command, stdout=subprocess.DEVNULL)))
-        join.unlink()
-        for host, carried, command, process in joining:
+            command = host.join_command(self._root, join_file, **ON_EACH)
+            joining.append((host, command, host.machine.start(command, stdout=subprocess.DEVNULL)))
+        for host, command, process in joining:
             self._finish(host, command, process)
-            carried.unlink()
             host.start()
         self.say("three hosts are made, each with its own gateway to HBase")
 
@@ -240,7 +198,7 @@ class ClustersOnMachines(TwoClusters):
             "west", PEER, theirs.instance_id, own.instance_id, all_tables=True
         )
         for host in self.hosts:
-            SecretStore(host.home).keep_for_peer(PEER, made.secret)
+            SecretStore(host.directory).keep_for_peer(PEER, made.secret)
         self.west.client.replication.define_cluster(PEER, self.peer.settings.coordination.url)
 
     def _connect(self) -> None:
@@ -298,11 +256,10 @@ class ClustersOnMachines(TwoClusters):
 
     def restart_supervisor(self, number: int) -> None:
         """kill -9 of a supervisor; its processes end with it, and it starts again."""
-        process = self.hosts[number].process
-        assert process is not None
-        process.kill()
-        process.wait()
-        self.hosts[number].start()
+        host = self.hosts[number]
+        host.supervisor.kill()
+        host.supervisor.wait()
+        host.start()
 
     def restart_books(self) -> None:
         """kill -9 of HBase, which starts again; returns when it answers."""
@@ -340,8 +297,7 @@ class ClustersOnMachines(TwoClusters):
     @contextmanager
     def supervisor_stopped(self, number: int) -> Iterator[None]:
         """A supervisor stands still in the block, and its processes go on."""
-        process = self.hosts[number].process
-        assert process is not None
+        process = self.hosts[number].supervisor
         process.send_signal(signal.SIGSTOP)
         try:
             yield
@@ -378,7 +334,7 @@ class ClustersOnMachines(TwoClusters):
     @property
     def homes(self) -> dict[str, Path]:
         """The directories of the hosts of west."""
-        return {host.settings.host.name: host.home for host in self.hosts}
+        return {host.settings.host.name: host.directory for host in self.hosts}
 
     @property
     def disks(self) -> list[Path]:

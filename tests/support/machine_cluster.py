@@ -7,39 +7,27 @@ rows that are written to it while machines fail, and what both clusters have aft
 
 from __future__ import annotations
 
-import json
-import os
 import signal
-import subprocess
-import sys
 import threading
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any
 
 from bookkeeper.client import Client
 from bookkeeper.clock import SystemClock
-from bookkeeper.config.file import load_settings
-from bookkeeper.config.sections import Settings
 from bookkeeper.master.status_report import NEEDS_HELP, WARNING
 from bookkeeper.metadata import keys
 from bookkeeper.security.secret_store import SecretStore
-from bookkeeper.standalone.cluster_process import RoleState, read_role
-from bookkeeper.standalone.hbase.hbase_process import HBaseProcess
-from bookkeeper.standalone.ports import free_ports
-from tests.support.hbase import HEAP_MB
-from tests.support.machines import Machine, Machines
+from bookkeeper.standalone.cluster_process import RoleState
+from tests.support.machine_hosts import HBaseOn, Host
+from tests.support.machines import Machines
 from tests.support.machines_settings import NO_VOLUME
-from tests.support.set_clock import SET_CLOCK
-from tests.support.tcp_proxy import TcpProxy
 from tests.support.trust import trust_everybody
 from tests.support.tservers import wait_until
 from tests.support.without_masters import LEADS, LOOK_MS
 from tests.support.workloads import LinkedList, undefined_pointers
 from tests.support.workloads_books import ClusterView, leftovers, look
-from tests.support.workloads_clusters import SETTINGS
 from tests.support.workloads_run import Loader
 from tests.support.zookeeper import ZooKeeperServer, three_servers
 
@@ -57,133 +45,14 @@ PROPERTIES = {
 """A record that is applied twice shows as a version more. The table goes on without the log of a host that is away."""
 
 OF_HOSTS: Mapping[str, object] = {
-    **SETTINGS,
     "coordination.session_lease_ms": 10_000,
     "master.scan_interval_ms": 500,
     "metadata.region_session_ms": 10_000,
-    "replicas.repair_after_ms": 600_000,
     "security.beyond_loopback": "plaintext",
 }
 """The time of R4 is 65.5 s with these; no region server stands still here."""
 
-_BOOKKEEPER = (sys.executable, "-m", "shell.main")
-
-
-class HBaseOn(HBaseProcess):
-    """An HBase on a machine; its ZooKeeper listens at the machine's loopback."""
-
-    machine: Machine | None = None
-
-    @classmethod
-    def of(cls, machine: Machine) -> HBaseOn:
-        """It does not run yet."""
-        names = ("unsafe.regionserver.hostname", "master.hostname", "master.ipc.address", "regionserver.ipc.address")
-        settings = {f"hbase.{name}": machine.address for name in names}
-        home = machine.directory / "hbase"
-        return cls(home, heap_mb=HEAP_MB, settings=settings, host=machine.address, machine=machine)
-
-    def _command(self) -> list[str]:
-        assert self.machine is not None
-        return self.machine.inside(super()._command())
-
-
-class Host:
-    """One host, with ``bookkeeper standalone`` on its machine. ``home`` is its directory as the machine sees it,
-    ``directory`` as the test does.
-    """
-
-    def __init__(self, machine: Machine, name: str = "west") -> None:
-        self.machine, self.home, self.directory = machine, machine.here / name, machine.directory / name
-        self.clock_file = machine.directory / "clock"
-        """Has the milliseconds by which its wall clock is set ahead."""
-        self._process: subprocess.Popen[bytes] | None = None
-
-    def init(self, *words: str, **values: object) -> None:
-        """Make the host at the address of its machine; ``words`` make a cluster, or join one. Raises
-        CalledProcessError.
-        """
-        address = self.machine.address
-        given = {**OF_HOSTS, "rpc.bind_host": address, "master.host": address, **values}
-        settings = [word for key, value in given.items() for word in ("--set", f"{key}={value}")]
-        settings += ["--master-port", str(free_ports(1)[0])]  # the servers of this machine have ports of the test, too
-        self.machine.run(*_BOOKKEEPER, "init", str(self.home), *words, *settings)
-
-    @property
-    def settings(self) -> Settings:
-        """As the host has them."""
-        return load_settings(self.directory)
-
-    @property
-    def log(self) -> Path:
-        """The file with the lines of its supervisor."""
-        return self.machine.directory / "standalone.log"
-
-    def start(self) -> None:
-        """Run its processes."""
-        with self.log.open("ab") as log:
-            paths = os.pathsep.join(filter(None, [str(SET_CLOCK), os.environ.get("PYTHONPATH")]))
-            environment = ["env", f"SET_CLOCK_FILE={self.clock_file}", f"PYTHONPATH={paths}"]
-            inside = self.machine.inside([*environment, *_BOOKKEEPER, "standalone", str(self.home)])
-            self._process = subprocess.Popen(inside, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
-
-    def stop(self) -> None:
-        """End its processes in order."""
-        assert self._process is not None
-        self.machine.run("kill", str(self._supervisor()))
-        self._process.wait()
-
-    def _supervisor(self) -> int:
-        """As the machine sees it: the parent of a role."""
-        status = self.machine.run("cat", f"/proc/{self.role('tserver1').pid}/status")
-        (parent,) = (line.split()[1] for line in status.splitlines() if line.startswith("PPid:"))
-        return int(parent)
-
-    def wait(self) -> int:
-        """The exit code of its supervisor, once that has ended."""
-        assert self._process is not None
-        return self._process.wait(READY_S)
-
-    def is_ended(self) -> bool:
-        """Whether its supervisor has ended."""
-        return self._process is None or self._process.poll() is not None
-
-    def role(self, name: str) -> RoleState:
-        """The latest process of a role; the pid is as the machine sees it."""
-        return read_role(self.directory, name)
-
-    def starts(self) -> dict[str, int]:
-        """How often the supervisor has started each role."""
-        return {name: self.role(name).starts for name in ("master", "tserver1")}
-
-    def send(self, role: str, number: signal.Signals) -> None:
-        """Send a signal to the process of a role, unless it has ended; ``gateway`` is that to the books."""
-        pid = self.machine.pid_of(self.role(role).pid)
-        if pid is not None:
-            with suppress(ProcessLookupError):
-                os.kill(pid, number)
-
-    def log_text(self, role: str) -> str:
-        """The lines of the processes of a role so far."""
-        return (self.directory / "logs" / f"{role}.log").read_text(errors="replace")
-
-    def set_clock(self, ahead_ms: int) -> None:
-        """Set the wall clock of its Python processes, from now on."""
-        new = self.clock_file.with_suffix(".new")
-        new.write_text(str(ahead_ms))
-        new.replace(self.clock_file)
-
-    def shell(self, *words: str) -> str:
-        """What a command of the shell prints. Raises CalledProcessError."""
-        return self.machine.run(*_BOOKKEEPER, "shell", str(self.home), *words)
-
-    def hosts(self) -> dict[str, dict[str, Any]]:
-        """The hosts by name, as this one hears; none while no master answers it."""
-        assert not self.is_ended(), self.log.read_text()
-        try:
-            found: list[dict[str, Any]] = json.loads(self.shell("hosts", "--json"))
-        except subprocess.CalledProcessError:
-            return {}
-        return {one["host"]: one for one in found}
+WITHOUT_REPLAY: Mapping[str, object] = {"standalone.processes": '["master","tserver"]'}
 
 
 class MachineCluster:
@@ -215,19 +84,18 @@ class MachineCluster:
         stack.enter_context(stores.network())
         self.servers = stack.enter_context(three_servers(self._directory, own))
         hbase = stack.enter_context(HBaseOn.of(stores))
-        way = stack.enter_context(TcpProxy("127.0.0.1", hbase.ports.zookeeper, stores.address))
         self.url = f"zk://{','.join(server.quorum for server in self.servers)}/west"
         self.hosts, self.east = [Host(machine) for machine in own], Host(stores, "east")
         first, *others = self.hosts
-        new = {**NO_VOLUME, "coordination.url": self.url}
-        books = f"hbase+zk://{stores.address}:{way.port}/west"
+        new = {**OF_HOSTS, **NO_VOLUME, "coordination.url": self.url}
+        books = f"hbase+zk://{stores.address}:{hbase.ports.zookeeper}/west"
         first.init("--name", "west", "--metadata", books, **new)
-        self.east.init("--name", "east", **{"standalone.processes": '["master","tserver"]'})
+        self.east.init("--name", "east", **OF_HOSTS, **WITHOUT_REPLAY)
         trust_everybody(self.east.settings)
         trust_everybody(first.settings)
         self.east.start()
         first.start()
-        self.join_file = self.carried(first)
+        self.join_file = first.exported()
         for host in others:
             self.join(host)
             host.start()
@@ -242,22 +110,9 @@ class MachineCluster:
         self.west.replication.enable(workload.table, "east")
         self.loader = Loader(self.west, workload, self.clock, 100.0)
 
-    def carried(self, host: Host) -> bytes:
-        """The file that lets a host in, made on another one."""
-        host.machine.run(*_BOOKKEEPER, "secret", "export", str(host.home), str(host.machine.here / "join"))
-        file = host.machine.directory / "join"
-        content = file.read_bytes()
-        file.unlink()
-        return content
-
     def join(self, host: Host, *words: str) -> None:
-        """Make a host of the cluster."""
-        file = host.machine.directory / "join"
-        file.write_bytes(self.join_file)
-        file.chmod(0o600)
-        own = {"standalone.processes": '["master","tserver"]'}
-        host.init("--join", self.url, "--secret-file", str(host.machine.here / "join"), *words, **own)
-        file.unlink()
+        """Make a host of the cluster. Raises CalledProcessError."""
+        host.machine.run(*host.join_command(self.url, self.join_file, *words, **OF_HOSTS, **WITHOUT_REPLAY))
 
     # ---- what it has
 
@@ -353,7 +208,7 @@ class MachineCluster:
         AssertionError when one has led all the same.
         """
         for host in self.hosts:
-            host.send("master", signal.SIGKILL)
+            host.signal("master", signal.SIGKILL)
         led, stop = self._led(), threading.Event()
         thread = threading.Thread(target=self._keep_masters_away, args=(stop,))
         thread.start()
@@ -373,7 +228,7 @@ class MachineCluster:
             for host in self.hosts:
                 state = host.role("master")
                 if known.get(host.machine.name) != state:
-                    host.send("master", signal.SIGKILL)
+                    host.signal("master", signal.SIGKILL)
                     known[host.machine.name] = state
 
     def differences(self) -> list[str]:

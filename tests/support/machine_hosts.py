@@ -1,6 +1,7 @@
-"""Clusters on the machines of a test: a host with ``bookkeeper standalone`` on its machine, and a whole cluster.
+"""What a machine of a test has: a host with ``bookkeeper standalone``, a whole cluster, or an HBase.
 
-Arrives: a machine. Leaves: :class:`Host` and :class:`ClusterThere`, whose processes end with their machine.
+Arrives: a machine. Leaves: :class:`Host`, :class:`ClusterThere` and :class:`HBaseOn`, whose processes end with their
+machine.
 """
 
 from __future__ import annotations
@@ -9,7 +10,6 @@ import json
 import os
 import subprocess
 import sys
-from collections import Counter
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -19,63 +19,148 @@ from typing import Any
 from bookkeeper.client import Client
 from bookkeeper.config.file import SETTINGS_FILE, load_settings
 from bookkeeper.config.sections import Settings
-from bookkeeper.standalone.cluster_process import read_role
+from bookkeeper.standalone.cluster_process import RoleState, read_role
 from bookkeeper.standalone.directory import init_cluster
+from bookkeeper.standalone.hbase.hbase_process import HBaseProcess
 from bookkeeper.standalone.ports import free_ports
 from tests.support.cluster import standalone_command
 from tests.support.exchange import EXCHANGE
-from tests.support.machines import Machine, Process
+from tests.support.machines import Machine, Process, children_of
 from tests.support.set_clock import SET_CLOCK
 from tests.support.trust import trust_everybody
 from tests.support.workloads_clusters import SETTINGS
 
 READY_MS = 90_000.0
 STOP_S = 30.0
+END_S = 120.0
+JOIN_FILE = "join"
 BOOKKEEPER = (sys.executable, "-m", "shell.main")
 
 
-class Host:
-    """One host of the cluster ``west``, with ``bookkeeper standalone`` on its machine."""
+class HBaseOn(HBaseProcess):
+    """An HBase on a machine, at the machine's address."""
 
-    def __init__(self, machine: Machine) -> None:
-        self.machine = machine
-        self.home = machine.directory / "west"
+    machine: Machine | None = None
+
+    @classmethod
+    def of(cls, machine: Machine) -> HBaseOn:
+        """It does not run yet. Its ZooKeeper listens at loopback alone, so the machine lets packets for it in."""
+        names = ("unsafe.regionserver.hostname", "master.hostname", "master.ipc.address", "regionserver.ipc.address")
+        settings = {f"hbase.{name}": machine.address for name in names}
+        made = cls(machine.directory / "hbase", settings=settings, host=machine.address, machine=machine)
+        port = str(made.ports.zookeeper)
+        machine.run("sh", "-c", "echo 1 > /proc/sys/net/ipv4/conf/eth0/route_localnet")
+        arrives = ("-d", machine.address, "-p", "tcp", "--dport", port)
+        machine.run("iptables", "-t", "nat", "-A", "PREROUTING", *arrives, "-j", "DNAT", "--to", f"127.0.0.1:{port}")
+        return made
+
+    @property
+    def pid(self) -> int:
+        """Of the JVM, which runs, as the test sees it."""
+        assert self._process is not None
+        (pid,) = children_of(self._process.pid)
+        return pid
+
+    def kill9(self) -> None:
+        """Kill the JVM with SIGKILL."""
+        if self.running:
+            os.kill(self.pid, Signals.SIGKILL)
+        super().kill9()
+
+    def _command(self) -> list[str]:
+        assert self.machine is not None
+        return self.machine.inside(super()._command())
+
+
+class Host:
+    """One host of a cluster, with ``bookkeeper standalone`` on its machine. ``home`` is its directory as the machine
+    sees it, the same path on each machine; ``directory`` is the same directory as the test sees it.
+    """
+
+    def __init__(self, machine: Machine, name: str = "west") -> None:
+        self.machine, self.home, self.directory = machine, machine.here / name, machine.directory / name
         self._clock_file = machine.directory / "clock"
-        self.process: Process | None = None
+        """Has the milliseconds by which its wall clock is set ahead."""
+        self._process: Process | None = None
 
     @property
     def settings(self) -> Settings:
         """Of the host, which is made."""
-        return load_settings(self.home)
+        return load_settings(self.directory)
 
     def init_command(self, *words: str, **named: object) -> list[str]:
         """Makes the host at the address of its machine; ``words`` make a cluster, or join one."""
         address = self.machine.address
         own = {**SETTINGS, "rpc.bind_host": address, "master.host": address, "replicas.repair_after_ms": 600_000}
-        values = {**own, "standalone.processes": '["master","tserver"]', **named}
-        settings = [word for key, value in values.items() for word in ("--set", f"{key}={value}")]
+        settings = [word for key, value in {**own, **named}.items() for word in ("--set", f"{key}={value}")]
+        settings += ["--master-port", str(free_ports(1)[0])]  # the servers of this machine have ports of the test, too
         return [*BOOKKEEPER, "init", str(self.home), *words, *settings]
 
     def init(self, *words: str, **named: object) -> None:
         """Run :meth:`init_command`. Raises CalledProcessError."""
         self.machine.run(*self.init_command(*words, **named))
 
+    def exported(self) -> bytes:
+        """The file that lets a new host in, made here. Raises CalledProcessError."""
+        self.machine.run(*BOOKKEEPER, "secret", "export", str(self.home), str(self.machine.here / JOIN_FILE))
+        file = self.machine.directory / JOIN_FILE
+        content = file.read_bytes()
+        file.unlink()
+        return content
+
+    def join_command(self, url: str, join_file: bytes, *words: str, **named: object) -> list[str]:
+        """Makes the host by a file of another host, which lies on this machine from now on."""
+        file = self.machine.directory / JOIN_FILE
+        file.write_bytes(join_file)
+        file.chmod(0o600)
+        return self.init_command("--join", url, "--secret-file", str(self.machine.here / JOIN_FILE), *words, **named)
+
+    # ---- its processes
+
+    @property
+    def log(self) -> Path:
+        """The file with the lines of its supervisor."""
+        return self.machine.directory / "standalone.log"
+
+    @property
+    def supervisor(self) -> Process:
+        """The supervisor, which was started."""
+        assert self._process is not None
+        return self._process
+
     def start(self) -> None:
         """Run its processes, whose wall clock :meth:`set_clock` sets."""
         environment = {"PYTHONPATH": str(SET_CLOCK), "SET_CLOCK_FILE": str(self._clock_file)}
-        with (self.machine.directory / "standalone.log").open("ab") as log:
+        with self.log.open("ab") as log:
             command = standalone_command(self.home, environment)
-            self.process = self.machine.start(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+            self._process = self.machine.start(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
 
-    def set_clock(self, ahead_ms: int) -> None:
-        """Set the wall clock of its processes ahead, or back."""
-        written = self._clock_file.with_suffix(".new")
-        written.write_text(str(ahead_ms))
-        written.replace(self._clock_file)
+    def stop(self) -> None:
+        """End its processes in order."""
+        self.supervisor.terminate()
+        self.supervisor.wait()
+
+    def wait(self) -> int:
+        """The exit code of its supervisor, once that has ended."""
+        return self.supervisor.wait(END_S)
+
+    def is_ended(self) -> bool:
+        """Whether its supervisor has ended, or was never started."""
+        return self._process is None or self._process.poll() is not None
+
+    def role(self, name: str) -> RoleState:
+        """The latest process of a role; the pid is as the machine sees it."""
+        return read_role(self.directory, name)
+
+    def starts(self) -> dict[str, int]:
+        """How often the supervisor has started each role."""
+        return {name: self.role(name).starts for name in ("master", "tserver1")}
 
     def signal(self, role: str, number: Signals) -> int:
-        """Send a signal to the latest process of a role, unless it has ended; its pid there."""
-        pid = read_role(self.home, role).pid
+        """Send a signal to the latest process of a role, unless it has ended; its pid there. ``gateway`` is the role of
+        that to the books.
+        """
+        pid = self.role(role).pid
         self.send(pid, number)
         return pid
 
@@ -83,36 +168,30 @@ class Host:
         """Send a signal to a process of the machine, unless it has ended."""
         send_to(self.machine, pid, number)
 
+    def log_text(self, role: str) -> str:
+        """The lines of the processes of a role so far."""
+        return (self.directory / "logs" / f"{role}.log").read_text(errors="replace")
+
+    def set_clock(self, ahead_ms: int) -> None:
+        """Set the wall clock of its processes ahead, or back."""
+        written = self._clock_file.with_suffix(".new")
+        written.write_text(str(ahead_ms))
+        written.replace(self._clock_file)
+
+    # ---- what it says
+
     def shell(self, *words: str) -> str:
         """What a command of the shell prints. Raises CalledProcessError."""
         return self.machine.run(*BOOKKEEPER, "shell", str(self.home), *words)
 
-    def rows(self) -> Counter[str]:
-        """The cells of the table ``t``, each row and value."""
-        lines = self.shell("scan", "t", "--json").splitlines()
-        return Counter(f"{cell['row']} {cell['value']}" for cell in map(json.loads, lines))
-
-    def is_ended(self) -> bool:
-        """Whether its supervisor has ended, which is a failure."""
-        return self.process is None or self.process.poll() is not None
-
     def hosts(self) -> dict[str, dict[str, Any]]:
         """The hosts by name, as this one hears; none while no master answers it."""
-        assert not self.is_ended(), (self.machine.directory / "standalone.log").read_text()
+        assert not self.is_ended(), self.log.read_text()
         try:
             found: list[dict[str, Any]] = json.loads(self.shell("hosts", "--json"))
         except subprocess.CalledProcessError:
             return {}
         return {one["host"]: one for one in found}
-
-    def alive(self) -> set[str]:
-        """The hosts that live."""
-        return {name for name, one in self.hosts().items() if one["state"] == "alive"}
-
-    def lacks(self, *names: str) -> int:
-        """The segments that hosts lack, all by default; -1 while no master answers."""
-        found = self.hosts()
-        return sum(one["lacks"] for name, one in found.items() if name in names or not names) if found else -1
 
 
 def send_to(machine: Machine, inner: int, number: Signals) -> None:
