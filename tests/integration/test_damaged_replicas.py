@@ -144,15 +144,14 @@ def test_a_compaction_waits_for_a_sound_copy(world: Hosts) -> None:
 def test_n3_a_follower_with_a_damaged_file_is_no_copy_until_it_has_a_sound_one(world: Hosts) -> None:
     extent = filled(world)
     leader, follower = world.held("host1", extent), world.held("host2", extent)
-    (entry,) = (one for one in leader.replica.entries if one.segment.id == leader.replica.root)
-    assert follower.placement in entry.acked
     name, content = flip(world, "host2", extent)
-    assert repair(world, "host2").suspect(name)
-    wait_sound(world, "host2", extent, name, content)
 
     def is_acked() -> bool:
         return all(follower.placement in one.acked for one in leader.replica.entries if name in one.segment.list)
 
+    wait_until(is_acked, "the leader knows that host2 holds the file")
+    assert repair(world, "host2").suspect(name)
+    wait_sound(world, "host2", extent, name, content)
     wait_until(is_acked, "N3: the leader knows that host2 holds the file again")
     write(world, extent, b"2")
     assert values(world, "host1", extent) == dict.fromkeys(ROWS, b"2")
