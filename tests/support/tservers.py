@@ -180,6 +180,7 @@ class LocalNode:
         process._server.stop()
         parts.worker.stop()
         parts.writing.configuration.close()
+        parts.writing.times.close()
         parts.tablets.compactor.close()
         parts.tablets.flusher.close()
         parts.tablets.late_uses.close()
