@@ -82,8 +82,8 @@ class Coordination(Protocol):
         """All sessions of these kinds that were not forgotten, dead ones included."""
 
     def has_session_news(self) -> bool:
-        """Whether a session may have begun or ended since the last :meth:`sessions`; asks no other machine. A session
-        that only stays silent is no news: its end is found by the next call of :meth:`sessions`.
+        """Whether a session may have begun or ended since the last :meth:`sessions`, or its lease may be over by now;
+        asks no other machine.
         """
 
     def confirm(self, session: Session) -> None:

@@ -87,7 +87,9 @@ SESSIONS_POLL_MS = 200
 """ms between looks at the sessions: the delay beyond its lease until a dead tserver is noticed."""
 
 QUIET_SESSIONS_MS = 1_000
-"""ms between them while a store on other machines has told of no new and no ended session: each look is a call."""
+"""ms between them while a store on other machines has told of no new and no ended session, and no lease is over: each
+look is a call.
+"""
 
 
 class GarbageCollection(Struct, frozen=True):

@@ -455,6 +455,21 @@ def news_are_told(place: Place) -> None:
     wait_for_news(lambda: store.try_lead(candidate) is not None)
 
 
+def the_end_of_a_lease_is_news(place: Place) -> None:
+    """A process asks no server until there are news, and another one renews nothing."""
+    clock = TestClock()
+    there = place.open(lease_ms=HOUR_MS, renew_ms=HOUR_MS // 3)
+    store = place.open(clock=clock, lease_ms=HOUR_MS, renew_ms=HOUR_MS // 3)
+    silent = there.open_session("tserver", "h:1")
+    assert is_alive(store, silent)
+    assert store.sessions("tserver")
+    clock.jump(HOUR_MS)
+    assert not store.has_session_news()
+    clock.jump(MARGIN_MS + 1_000)
+    assert store.has_session_news(), "the tablets of a dead machine wait for the next look at all sessions"
+    assert not is_alive(store, silent)
+
+
 def wait_for_news(has_come: Callable[[], bool]) -> None:
     try:
         wait_until(has_come, "news", 3)
@@ -503,6 +518,10 @@ LAWS: dict[str, tuple[Callable[[Place], None], str]] = {
         "the tablets of a dead machine wait for a second lease",
     ),
     "zookeeper-no-news": (news_are_told, "a change was not told"),
+    "zookeeper-silence-is-no-news": (
+        the_end_of_a_lease_is_news,
+        "the tablets of a dead machine wait for the next look at all sessions",
+    ),
 }
 """By the switch that takes the cure away: the law, and the words of its failure then."""
 

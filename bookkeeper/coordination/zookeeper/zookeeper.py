@@ -212,7 +212,9 @@ class ZooKeeperCoordination:
 
     def has_session_news(self) -> bool:
         """See the protocol."""
-        return self._zk.has_news(lists=self._session_lists())
+        with self._lives_lock:
+            is_any_over = self._lives.is_any_over(self._clock.boot_ns())
+        return is_any_over or self._zk.has_news(lists=self._session_lists())
 
     def _session_lists(self) -> tuple[str, str]:
         return self._zk.at(layout.SESSIONS), self._zk.at(layout.ALIVE)

@@ -184,6 +184,13 @@ ZOOKEEPER: dict[str, Switch] = {
         new="self._moments[0].ns if self._moments else now_ns",
         breaks="R15: a lease counts from before its renewal, and a live process is taken for dead",
     ),
+    "zookeeper-silence-is-no-news": Switch(
+        _STORE,
+        "ZooKeeperCoordination.has_session_news",
+        old="is_any_over or",
+        new="",
+        breaks="the tablets of a lost machine wait for the next look at all sessions",
+    ),
     "zookeeper-no-news": Switch(
         _ENSEMBLE,
         "Watch.note",
