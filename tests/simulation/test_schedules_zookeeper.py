@@ -287,7 +287,7 @@ def a_paused_machine_appends(world: World, meanwhile: Callable[[World, Pair, Nod
     zombie, kernel = pair.owner(), world.kernel
     append = world.hold("/commit-", ": append", process=zombie.process)
     renewals = world.hold("/lease-", process=zombie.process)
-    _, wrote = world.write(pair.west, "t", [b"a"])
+    _, wrote = world.write(pair.west, "t", [b"a"], timeout_ms=LOGS_GO_S * 1_000)
     world.until_at("/commit-", ": append", process=zombie.process)
     kernel.pause_machine(zombie.process)
     meanwhile(world, pair, zombie)

@@ -32,6 +32,9 @@ PLAIN = b"f"
 GOLD = LocalityGroup("gold", (b"g",))
 """The named group that tables may have."""
 
+WRITE_MS = 3_000
+"""How long a user waits for the answer to a write."""
+
 
 @dataclass(eq=False)
 class Write:
@@ -112,8 +115,11 @@ class Users(ABC):
         column: bytes = b"q",
         timestamp: int | None = None,
         ending: bytes = b"",
+        timeout_ms: float = WRITE_MS,
     ) -> tuple[Task, list[Write]]:
-        """One call that writes a record in each family of each row (all of one tablet)."""
+        """One call that writes a record in each family of each row (all of one tablet); its user waits ``timeout_ms``
+        for the answer.
+        """
         made = []
         for row in rows:
             for family in families:
@@ -123,7 +129,7 @@ class Users(ABC):
 
         def run(pool: SimPool) -> None:
             try:
-                self._write(cluster, pool, made, timestamp)
+                self._write(cluster, pool, made, timestamp, timeout_ms)
             except BookkeeperError:
                 for write in made:
                     write.state = "unknown" if write.state == "pending" else write.state
@@ -131,7 +137,9 @@ class Users(ABC):
 
         return self.client(cluster, f"write {made[0].value.decode()} to {table}", run), made
 
-    def _write(self, cluster: Cluster, pool: SimPool, writes: Sequence[Write], timestamp: int | None) -> None:
+    def _write(
+        self, cluster: Cluster, pool: SimPool, writes: Sequence[Write], timestamp: int | None, timeout_ms: float
+    ) -> None:
         place = locate(cluster, writes[0].table, writes[0].row)
         if place is None:
             for write in writes:
@@ -144,7 +152,7 @@ class Users(ABC):
             write.open_lanes = promises.of(promises.open, table, write.family)
             write.ended_lanes = promises.of(promises.ended, table, write.family)
         batch = pa.RecordBatch.from_pylist([write.mutation(timestamp) for write in writes], schema=MUTATION_SCHEMA)
-        answer = pool.tserver(address, 3_000).write(
+        answer = pool.tserver(address, timeout_ms).write(
             [WriteBatch(extent, encode_batch(batch).to_pybytes())], writes[0].durability, "", 0
         )
         for write in writes:
