@@ -80,8 +80,10 @@ class Lives(Struct):
         return seen.version if seen is not None and now_ns - seen.since_ns > self._over_ns else None
 
     def is_any_over(self, now_ns: int) -> bool:
-        """Whether a session's lease is over for everybody, unless it was renewed since the last look."""
-        return any(self.over_at(session_id, now_ns) is not None for session_id in self._seen)
+        """Whether a lease is over for everybody by now, unless it was renewed since the last look, which found the
+        session silent. A session that nobody looks at any more tells nothing.
+        """
+        return any(self.silent_ms(id_) and self.over_at(id_, now_ns) is not None for id_ in self._seen)
 
     def silent_ms(self, session_id: str) -> int:
         """See :attr:`SessionInfo.silent_ms`."""

@@ -86,3 +86,13 @@ def test_what_an_observer_keeps_of_the_order_is_bounded() -> None:
         lives.note_order(now_ms, now_ms * MS)
     assert len(lives._moments) <= 2 + (LEASE_MS + MARGIN_MS) // (RENEW_MS // 4)
     assert lives._moments[0].ns <= (600_000 - LEASE_MS - MARGIN_MS) * MS
+
+
+def test_a_session_that_nobody_looks_at_any_more_is_no_news() -> None:
+    lives, over_ms = made(), LEASE_MS + MARGIN_MS + 1
+    lives.note("s", 1, 1, 0)
+    assert lives.over_at("s", over_ms * MS) == 1
+    assert not lives.is_any_over(over_ms * MS), "an observer would look at all others again and again"
+    lives.note("s", 1, 1, LEASE_MS // 2 * MS)
+    assert not lives.is_any_over((over_ms - 1) * MS)
+    assert lives.is_any_over(over_ms * MS)
