@@ -1,4 +1,4 @@
-"""What a machine of a test has: a host with ``bookkeeper standalone``, a whole cluster, or an HBase.
+"""Hosts with ``bookkeeper standalone``, whole clusters, and HBase, each on a machine of a test.
 
 Arrives: a machine. Leaves: :class:`Host`, :class:`ClusterThere` and :class:`HBaseOn`, whose processes end with their
 machine.

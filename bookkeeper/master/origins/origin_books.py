@@ -100,7 +100,8 @@ def unnotified_logs(table: MetadataTable, files: Collection[str]) -> set[str]:
 
 def cells_to_purge(log: RootLog, row: Row | None) -> list[CellKey]:
     """All cells of the row of a log that is over. They always include those that a stream from its writer puts, so that
-    the purge also hides a late put by a paused process. What a late put of a stream from a relay leaves goes by time.
+    the purge also hides a late put by a paused process. A late put of a stream from a relay leaves a cell, which
+    ``tserver.paths_apart_ms`` removes.
     """
     columns = {keys.ROOT_HERE, keys.sender_column(log.instance_id), *(() if row is None else row.cells)}
     return [CellKey(keys.root_row(log), column) for column in sorted(columns)]
