@@ -229,7 +229,7 @@ def test_the_limit_of_r4_a_machine_that_was_paused_as_a_whole_writes_when_it_goe
         ):
             late.table("paused_metadata").put(LATE, {FAMILY + b":q": b"v"})
         wait_s(2 * gateway_silence_ms(settings) / 1e3)
-        for process in (gateway, *others):
+        for process in (gateway, *reversed(others)):  # a parent that goes on first ends a child that still stands
             process.resume()
         with closing(happybase.Connection("127.0.0.1", settings.standalone.gateway_port, timeout=60_000)) as after:
             table = after.table("paused_metadata")
