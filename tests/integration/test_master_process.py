@@ -30,9 +30,9 @@ QUICK: dict[str, object] = {
     "master.gc_interval_ms": 300,
     "master.backoff_max_ms": 500,
     "tserver.stream_idle_timeout_ms": 1_000,
-    "coordination.session_lease_ms": 3_000,
+    "coordination.session_lease_ms": 10_000,
     "coordination.session_renew_ms": 500,
-    "coordination.session_margin_ms": 200,
+    "coordination.session_margin_ms": 500,
 }
 """Files and streams go within seconds; leases outlive a busy machine."""
 

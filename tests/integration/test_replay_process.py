@@ -113,7 +113,7 @@ def test_without_a_peer_no_jvm_is_started_and_it_stops_when_told_to(tmp_path: Pa
 
 def test_a_process_that_was_stopped_beyond_its_lease_ends(tmp_path: Path) -> None:
     base = new_settings(tmp_path / "stopped", "stopped")
-    lease = {"session_lease_ms": 600, "session_renew_ms": 100, "session_margin_ms": 100}
+    lease = {"session_lease_ms": 6_000, "session_renew_ms": 500, "session_margin_ms": 500}
     settings = replace(base, coordination=replace(base.coordination, **lease))
     write_settings(settings)
     with ReplayProcess(settings, tmp_path / "log", warm=False) as stopped:

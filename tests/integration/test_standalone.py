@@ -56,7 +56,7 @@ def test_every_killed_process_comes_back_and_data_outlives_all_of_them(tmp_path:
 def test_a_process_that_was_stopped_beyond_its_lease_is_ended_and_replaced_be_its_session_file_garbage(
     tmp_path: Path,
 ) -> None:
-    lease = {"session_lease_ms": 4_000, "session_renew_ms": 500, "session_margin_ms": 500}
+    lease = {"session_lease_ms": 8_000, "session_renew_ms": 500, "session_margin_ms": 500}
     overrides = {f"coordination.{name}": value for name, value in lease.items()}
     with Cluster(tmp_path / "own", "own", tservers=1, overrides=overrides) as cluster:
         stopped = cluster.pid("tserver1")

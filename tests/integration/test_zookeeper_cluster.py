@@ -22,7 +22,7 @@ from tests.support.zookeeper import ZooKeeperServer, own_server
 
 pytestmark = [pytest.mark.integration, pytest.mark.long, pytest.mark.spark, pytest.mark.timeout(300)]
 
-LEASE_S = 6
+LEASE_S = 16
 ROLES = ("master", "tserver1", "tserver2", "replay")
 
 
@@ -53,7 +53,8 @@ def pids(cluster: Cluster) -> dict[str, int]:
 def test_a_cluster_in_zookeeper_loses_nothing_to_kills_and_standstills_and_refuses_a_restored_root(
     tmp_path: Path, server: ZooKeeperServer
 ) -> None:
-    overrides = {**SETTINGS, "coordination.url": f"zk://{server.quorum}/west"}
+    lease: dict[str, object] = {"coordination.session_lease_ms": 1_000 * LEASE_S}
+    overrides = {**SETTINGS, **lease, "coordination.url": f"zk://{server.quorum}/west"}
     east = Cluster(tmp_path / "east", "east", tservers=1, overrides=SETTINGS)
     west = Cluster(tmp_path / "west", "west", tservers=2, overrides=overrides)
     server.kill9()
@@ -80,7 +81,7 @@ def test_a_cluster_in_zookeeper_loses_nothing_to_kills_and_standstills_and_refus
             with server.stopped():
                 writer.add(Mutation(b"zookeeper stands still").put(b"f", b"q", b"1"))
                 writer.flush()
-                threading.Event().wait(LEASE_S / 2)
+                threading.Event().wait(LEASE_S / 4)
         put(west, "zookeeper goes on")
         west.wait_ready()
         assert pids(west) == before, "a process ended although ZooKeeper stood still for less than the lease"

@@ -66,11 +66,11 @@ Cells = dict[tuple[bytes, bytes, bytes], bytes]
 LONG_LEASES: dict[str, object] = {"coordination.session_lease_ms": 600_000}
 """No session ends because the machine is busy. The session of a process that is killed is over at once."""
 SHORT_LEASES: dict[str, object] = {
-    "coordination.session_lease_ms": 1_500,
-    "coordination.session_renew_ms": 200,
-    "coordination.session_margin_ms": 200,
+    "coordination.session_lease_ms": 6_000,
+    "coordination.session_renew_ms": 500,
+    "coordination.session_margin_ms": 500,
 }
-"""Leases short enough to wait for when a process was stopped."""
+"""Leases short enough to wait for when a process was stopped; a busy machine ends none of them."""
 
 
 def wait_until(condition: Callable[[], bool], what: str, limit_s: float = LIMIT_S) -> None:
