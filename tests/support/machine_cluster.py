@@ -25,7 +25,7 @@ from tests.support.machines import Machines
 from tests.support.machines_settings import NO_VOLUME
 from tests.support.trust import trust_everybody
 from tests.support.tservers import wait_until
-from tests.support.without_masters import LEADS, LOOK_MS
+from tests.support.without_masters import LEADS, LOOK_MS, Absence
 from tests.support.workloads import LinkedList, undefined_pointers
 from tests.support.workloads_books import ClusterView, leftovers, look
 from tests.support.workloads_run import Loader
@@ -130,8 +130,14 @@ class MachineCluster:
 
     def leading_server(self) -> Host:
         """The host beside the server of ZooKeeper that leads."""
-        (found,) = (host for host in self.hosts if self.server_of(host).mode == "leader")
-        return found
+        found: list[Host] = []
+
+        def is_found() -> bool:
+            found[:] = [host for host in self.hosts if self.server_of(host).mode == "leader"]
+            return bool(found)
+
+        wait_until(is_found, "a server of ZooKeeper that leads", READY_S)
+        return found[-1]
 
     def power_on(self, host: Host) -> None:
         """The machine of a host, which was pulled, begins again, with its server of ZooKeeper and its processes."""
@@ -203,21 +209,20 @@ class MachineCluster:
             return look(host.settings, [one.settings.replicas_dir for one in self.hosts])
 
     @contextmanager
-    def masters_away(self) -> Iterator[None]:
-        """No master leads in the block: those of all hosts are killed, and each that a supervisor starts. Raises
-        AssertionError when one has led all the same.
-        """
+    def masters_away(self) -> Iterator[Absence]:
+        """No master leads in the block: those of all hosts are killed, and each that a supervisor starts."""
+        absence = Absence()
         for host in self.hosts:
             host.signal("master", signal.SIGKILL)
         led, stop = self._led(), threading.Event()
         thread = threading.Thread(target=self._keep_masters_away, args=(stop,))
         thread.start()
         try:
-            yield
+            yield absence
         finally:
+            absence.failed = self._led() != led
             stop.set()
             thread.join()
-        assert self._led() == led, "a master led"
 
     def _led(self) -> list[int]:
         return [host.log_text("master").count(LEADS) for host in self.hosts]
