@@ -16,6 +16,7 @@ from bookkeeper.metadata import keys
 from bookkeeper.metadata.values import FateStep
 from bookkeeper.model import LocalityGroup
 from tests.support.local_pair import LocalCluster, local_pair
+from tests.support.log_files import logs_below
 from tests.support.tservers import wait_until
 
 pytestmark = pytest.mark.integration
@@ -58,7 +59,7 @@ def _outstanding(pair: Pair, table: str, groups: Sequence[str] | None = None) ->
 def _left(west: LocalCluster) -> list[str]:
     """Logs, their books, and operations that go on; but for the log that is written now."""
     now = west.tserver.session_id
-    files = [str(path) for path in west.settings.wal_dir.rglob("*.wal") if path.parent.name != now]
+    files = [str(path) for path in logs_below(west.settings.wal_dir) if path.parent.name != now]
     for prefix in (keys.REPL_PREFIX, keys.QUAR_PREFIX):
         files += [repr(row.key) for row in west.metadata.scan(*keys.section(prefix), ("repl", "done", "quar"))]
     for row in west.metadata.scan(*keys.section(keys.FATE_PREFIX), ("fate",)):

@@ -14,6 +14,7 @@ import pytest
 from bookkeeper.client import Mutation
 from bookkeeper.clock import SystemClock
 from tests.support.cluster import Cluster
+from tests.support.log_files import logs_below
 from tests.support.set_clock import SET_CLOCK
 
 pytestmark = [pytest.mark.integration]
@@ -72,4 +73,4 @@ def test_processes_whose_clock_jumps_beyond_their_leases_go_on_and_later_writes_
         for table in ("t", "ahead", "back", "right"):
             cluster.client.tables.delete(table)
         logs = cluster.settings.wal_dir
-        cluster.wait_until(lambda: len(list(logs.rglob("*.wal"))) <= 2, "the end of logs that nobody needs", LIMIT_S)
+        cluster.wait_until(lambda: len(logs_below(logs)) <= 2, "the end of logs that nobody needs", LIMIT_S)

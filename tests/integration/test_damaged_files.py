@@ -76,6 +76,7 @@ def remains(tmp_path_factory: pytest.TempPathFactory) -> Remains:
                 cluster.put(table, row, value)
             if table == "kept":
                 cluster.client.tables.flush("kept")
+        cluster.master.stop()  # a copy of books in which it writes may be of two moments
         shutil.copytree(place / "west", place / "saved", ignore=shutil.ignore_patterns("*-shm"))
     return Remains(place / "west", place / "saved")
 

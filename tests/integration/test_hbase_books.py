@@ -17,6 +17,7 @@ from bookkeeper.standalone.directory import init_cluster
 from tests.support.cluster import Cluster, standalone_command
 from tests.support.hbase import HBaseInstance
 from tests.support.hbase_copies import Cells, TableCopy, tables
+from tests.support.log_files import logs_below
 from tests.support.metadata_stores import hbase_url
 from tests.support.tservers import records, wait_until
 
@@ -30,7 +31,7 @@ ROWS = 50
 
 
 def logs(cluster: Cluster) -> set[Path]:
-    return set(cluster.settings.wal_dir.rglob("*.wal"))
+    return logs_below(cluster.settings.wal_dir)
 
 
 def complaints(cluster: Cluster, said: str) -> int:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
@@ -17,6 +15,8 @@ from bookkeeper.standalone.cluster_process import ClusterProcess
 from bookkeeper.standalone.joining import join_cluster, local_directory
 from tests.support.asked_why import cause_of, command_words, execute, running, until_drained
 from tests.support.cluster import STOP_S, Cluster, standalone_command
+from tests.support.log_files import logs_below
+from tests.support.standstill import crash_without
 from tests.support.workloads_clusters import SETTINGS
 
 pytestmark = pytest.mark.integration
@@ -57,7 +57,7 @@ def found(client: Client) -> Cells:
 def logs_on(cluster: Cluster, host: str) -> list[Path]:
     """The logs on a host's own disk."""
     directory = cluster.directory if host == "host1" else local_directory(cluster.settings, host)
-    return sorted((directory / "replicas" / "wal").glob("*/*.wal"))
+    return sorted(logs_below(directory / "replicas" / "wal"))
 
 
 def tablets(client: Client) -> Sequence[TabletLocation]:
@@ -89,7 +89,7 @@ def test_hosts_are_killed_under_load_and_each_cell_is_there_once_on_both_sides(w
         assert found(west.client) == wanted(range(BATCHES))
         assert not west.client.replication.wait("t", timeout_ms=120_000)
         assert found(east.client) == wanted(range(BATCHES))
-        assert not list((west.directory / "wal").glob("*/*.wal")), "a log lies on the cluster's Volume"
+        assert not logs_below(west.directory / "wal"), "a log lies on the cluster's Volume"
 
 
 @pytest.mark.long
@@ -155,8 +155,7 @@ def test_tablets_wait_for_a_host_that_is_away_and_go_on_when_it_is_back(west: Cl
     assert len(served) == 3, "each host serves a tablet"
     host = local_directory(west.settings, "host2")
     pid = west.pid("host2.tserver1")
-    host.rename(tmp_path / "away")
-    os.kill(pid, signal.SIGKILL)
+    crash_without(pid, host, tmp_path / "away")
     west.wait_until(lambda: len(waits(client)) == 1, "a tablet that waits")
     (reason,) = waits(client)
     assert "lie on host host2, which is away: start it (since " in reason

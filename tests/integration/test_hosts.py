@@ -19,6 +19,7 @@ from bookkeeper.model import HostIdentity
 from bookkeeper.standalone.cluster_process import ClusterProcess
 from bookkeeper.standalone.joining import join_cluster, local_directory
 from tests.support.cluster import READY_S, STOP_S, Cluster, standalone_command
+from tests.support.standstill import crash_without
 
 pytestmark = pytest.mark.integration
 
@@ -61,8 +62,9 @@ def test_a_host_is_killed_and_wiped_and_the_cluster_serves_on_until_it_comes_bac
     assert sum(host.leads for host in listed) == len(SPLITS) + 1
 
     lost = local_directory(cluster.settings, "host2")
-    killed = cluster.kill9("host2.tserver1")
-    shutil.rmtree(lost)
+    killed, elsewhere = cluster.pid("host2.tserver1"), lost.with_name("host2-lost")
+    crash_without(killed, lost, elsewhere)
+    shutil.rmtree(elsewhere)
     write(cluster.client, b"2")
     assert values(cluster.client) == dict.fromkeys(ROWS, b"2")
     cluster.wait_until(lambda: set(live_hosts(cluster)) == {"host1", "host3"}, "the end of host2")

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import shutil
-import signal
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,6 +16,7 @@ from bookkeeper.standalone.joining import join_cluster, local_directory
 from tests.support.asked_why import cause_of
 from tests.support.cluster import Cluster
 from tests.support.monitor_scene import Scene
+from tests.support.standstill import crash_without
 from tests.support.workloads_clusters import SETTINGS as PAIR
 
 pytestmark = pytest.mark.integration
@@ -99,10 +98,7 @@ def away(cluster: Cluster, host: str) -> Iterator[None]:
     """A further host crashes, and its directory is away while the block runs."""
     home = local_directory(cluster.settings, host)
     elsewhere = home.with_name(f"{host}-away")
-    pid = cluster.pid(role(host))
-    os.kill(pid, signal.SIGSTOP)
-    home.rename(elsewhere)
-    os.kill(pid, signal.SIGKILL)
+    crash_without(cluster.pid(role(host)), home, elsewhere)
     try:
         yield
     finally:
@@ -113,8 +109,9 @@ def away(cluster: Cluster, host: str) -> Iterator[None]:
 def destroyed(cluster: Cluster, host: str) -> Iterator[None]:
     """A further host crashes and loses its disk; after the block it is back with an empty one."""
     home = local_directory(cluster.settings, host)
-    cluster.kill9(role(host))
-    shutil.rmtree(home.rename(home.with_name(f"{host}-lost")))  # at once: the process starts again soon
+    lost = home.with_name(f"{host}-lost")
+    crash_without(cluster.pid(role(host)), home, lost)
+    shutil.rmtree(lost)
     yield
     join_cluster(home, cluster.directory, host, overrides={"standalone.processes": ["tserver"]})
 

@@ -25,7 +25,7 @@ from bookkeeper.standalone.joining import join_cluster, local_directory
 from tests.soak.takeover import has_ended
 from tests.support.cluster import Cluster
 from tests.support.small_disk import SmallDisk
-from tests.support.standstill import stand_still
+from tests.support.standstill import crash_without, stand_still
 from tests.support.workloads_books import ClusterView, look
 from tests.support.workloads_clusters import READY_S
 
@@ -159,10 +159,7 @@ class HostedCluster:
         self.cluster.client.hosts.forget(host)
 
     def _lose(self, host: str, directory: Path, elsewhere: Path) -> None:
-        """Kill a host's tserver, which does nothing any more from the moment in which the directory is gone."""
-        pid = self._signal(role_of(host), signal.SIGSTOP)
-        directory.rename(elsewhere)
-        os.kill(pid, signal.SIGKILL)
+        crash_without(self._signal(role_of(host), signal.SIGSTOP), directory, elsewhere)
 
     @contextmanager
     def stopped(self, host: str) -> Iterator[None]:

@@ -5,8 +5,10 @@ A stopped process with such a lock stops its cluster, until its supervisor kills
 
 from __future__ import annotations
 
+import os
+import signal
 import sqlite3
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 
 import psutil
@@ -40,6 +42,16 @@ def _stands_still(victim: psutil.Process) -> bool:
     if victim.status() == psutil.STATUS_ZOMBIE:
         raise psutil.NoSuchProcess(victim.pid)
     return {thread_state(victim.pid, thread.id) for thread in victim.threads()} <= {"T", None}
+
+
+def crash_without(pid: int, directory: Path, elsewhere: Path) -> None:
+    """Kill a process that does nothing any more from the moment in which its directory is gone. A supervisor that finds
+    the directory gone does not start the process again.
+    """
+    os.kill(pid, signal.SIGSTOP)
+    directory.rename(elsewhere)
+    with suppress(ProcessLookupError):  # the supervisor was faster
+        os.kill(pid, signal.SIGKILL)
 
 
 def thread_state(pid: int, thread: int) -> str | None:
