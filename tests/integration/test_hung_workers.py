@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import socket
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -30,11 +31,12 @@ def put(west: Cluster, table: str, row: bytes) -> None:
 
 def workers_connected_to(cluster: Cluster, port: int) -> list[int]:
     """The Python workers of a cluster's replay process with a connection to a port."""
-    return [
-        one.pid
-        for one in psutil.Process(cluster.pid("replay")).children(recursive=True)
-        if any(tuple(found.raddr)[1:] == (port,) for found in one.net_connections("tcp"))
-    ]
+    pids = []
+    for one in psutil.Process(cluster.pid("replay")).children(recursive=True):
+        with suppress(psutil.Error):  # it has just ended
+            if any(tuple(found.raddr)[1:] == (port,) for found in one.net_connections("tcp")):
+                pids.append(one.pid)
+    return pids
 
 
 def test_a_worker_that_hangs_makes_only_its_own_peer_wait(west: Cluster, east: Cluster, tmp_path: Path) -> None:
@@ -50,15 +52,18 @@ def test_a_worker_that_hangs_makes_only_its_own_peer_wait(west: Cluster, east: C
     port = silent.settings.master.port
     with socket.create_server(("127.0.0.1", port)):
         put(west, "hung", b"a")
-        found: list[list[int]] = []
+        found: list[int] = []
 
-        def find() -> bool:
-            found.append(workers_connected_to(west, port))
-            return found[-1] != []
+        def is_stopped() -> bool:
+            found[:] = workers_connected_to(west, port)
+            with suppress(ProcessLookupError):  # it has just ended
+                if found:
+                    os.kill(found[0], signal.SIGSTOP)
+                    return True
+            return False
 
-        wait_until(find, "a worker that waits for the silent peer")
-        stopped = found[-1][0]
-        os.kill(stopped, signal.SIGSTOP)
+        wait_until(is_stopped, "a worker that waits for the silent peer")
+        stopped = found[0]
         put(west, "hung-not", b"a")
         assert not replication.wait("hung-not", "east", timeout_ms=int(HUNG_S * 1_000))
         cause = cause_of(west.directory, "hung", "replay_fails", HUNG_S)
@@ -66,7 +71,7 @@ def test_a_worker_that_hangs_makes_only_its_own_peer_wait(west: Cluster, east: C
         put(west, "hung-not", b"b")
         assert FAULTS.isdisjoint(one["kind"] for one in ask(west.directory, "east")[1]["causes"]), "east waits, too"
         assert not replication.wait("hung-not", "east", timeout_ms=int(HUNG_S * 1_000))
-    assert not psutil.pid_exists(stopped)
+    wait_until(lambda: not psutil.pid_exists(stopped), "the end of the worker that hung")
     for table, peer in (("hung", "silent"), ("hung-not", "east")):
         replication.disable(table, peer)
     replication.delete_cluster("silent", silent.quorum)

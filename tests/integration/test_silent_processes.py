@@ -13,6 +13,7 @@ import pytest
 from bookkeeper.client import Mutation
 from tests.support.asked_why import cause_of, until_drained
 from tests.support.cluster import Cluster
+from tests.support.standstill import stand_still
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.timeout(300)]
 
@@ -23,13 +24,14 @@ TABLE = "silent"
 def standing_still(cluster: Cluster, *roles: str) -> Iterator[None]:
     """Processes of a cluster stand still inside the block, and its supervisor, which would replace them."""
     pids = [cluster.pid(role) for role in roles]
-    pids.append(psutil.Process(pids[0]).ppid())
-    for pid in pids:
-        os.kill(pid, signal.SIGSTOP)
+    supervisor = psutil.Process(pids[0]).ppid()
+    os.kill(supervisor, signal.SIGSTOP)
     try:
+        for pid in pids:
+            stand_still(pid, cluster.settings)
         yield
     finally:
-        for pid in pids:
+        for pid in (*pids, supervisor):
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGCONT)
 

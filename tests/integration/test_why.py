@@ -9,7 +9,7 @@ import os
 import shutil
 import socket
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import psutil
@@ -45,6 +45,7 @@ from tests.support.operated_peer import OperatedPeer
 from tests.support.replay_process import all_gone, until_warm
 from tests.support.shell import quick
 from tests.support.small_disk import NoMountError
+from tests.support.standstill import stand_still
 from tests.support.time_limit import TimeLimit
 from tests.support.tservers import wait_until
 
@@ -268,11 +269,32 @@ def log_of(west: Cluster, table: str) -> str:
 def role_of(west: Cluster, log: str) -> str:
     """The tserver of west that writes a log: it has the file open."""
     path = west.directory / log
+
+    def is_it(descriptor: Path) -> bool:
+        with suppress(OSError):  # it was closed meanwhile
+            return descriptor.samefile(path)
+        return False
+
     return next(
         role
         for role in ("tserver1", "tserver2")
-        if any(each.exists() and each.samefile(path) for each in Path(f"/proc/{west.pid(role)}/fd").iterdir())
+        if any(is_it(each) for each in Path(f"/proc/{west.pid(role)}/fd").iterdir())
     )
+
+
+@contextmanager
+def without_master(west: Cluster) -> Iterator[None]:
+    """The master stands still inside the block, and so does its supervisor, which would replace it."""
+    master = psutil.Process(west.pid("master"))
+    supervisor = master.parent()
+    assert supervisor is not None
+    supervisor.suspend()
+    try:
+        stand_still(master.pid, west.settings)
+        yield
+    finally:
+        master.resume()
+        supervisor.resume()
 
 
 def test_a_peer_that_is_busy_and_is_not_any_more(peer: OperatedPeer, west: Cluster) -> None:
@@ -356,13 +378,9 @@ def test_a_damaged_log_is_sealed_beside_the_running_cluster(peer: OperatedPeer, 
     try:
         log = log_of(west, "why-damaged")
         before, damaged = unproven_block(west, "why-damaged", log)
-        master = psutil.Process(west.pid("master"))
-        master.suspend()  # it would seal the log at once
-        try:
+        with without_master(west):  # it would seal the log at once
             west.kill9(role_of(west, log))
             flip(west.directory / log, damaged.position + 20)
-        finally:
-            master.resume()
         cause = cause_of(west.directory, log, "damaged")
         assert cause["needs_person"]
         (sealed,) = execute(cause["steps"], peer.places)
@@ -473,7 +491,6 @@ def test_a_peer_from_a_backup_that_is_younger_than_the_last_check_in(peer: Opera
     """West's master stands still, so the copy of north has the number of the last check-in."""
     replicated(peer, "why-older")
     place, copy = peer.north.directory, peer.here / "copy"
-    master = psutil.Process(west.pid("master"))
     with west.client.writer("why-older") as writer:
 
         def write_on(row: bytes) -> None:
@@ -484,8 +501,7 @@ def test_a_peer_from_a_backup_that_is_younger_than_the_last_check_in(peer: Opera
         write_on(b"before")
         log = log_of(west, "why-older")
         before = acknowledged(west, log)
-        master.suspend()
-        try:
+        with without_master(west):
             peer.end_processes()
             shutil.copytree(place, copy)
             peer.start_again()
@@ -497,8 +513,6 @@ def test_a_peer_from_a_backup_that_is_younger_than_the_last_check_in(peer: Opera
             shutil.copytree(copy, place, dirs_exist_ok=True)
             peer.start_again()
             write_on(b"after")
-        finally:
-            master.resume()
     assert rows(peer, "why-older") == {b"first", b"before", b"after"}
     cause = cause_of(west.directory, "why-older", "peer_older")
     assert cause["needs_person"]
