@@ -48,7 +48,7 @@ def lag(cluster: LocalCluster) -> dict[str, int]:
 
 
 def shows(cluster: LocalCluster, expected: dict[str, int]) -> None:
-    wait_until(lambda: lag(cluster) == expected, f"a lag of {expected}, not {lag(cluster)}")
+    wait_until(lambda: lag(cluster) == expected, f"a lag of {expected}")
 
 
 def said_by_cells(cluster: LocalCluster, file: str) -> set[TargetShare]:
