@@ -19,8 +19,8 @@ class TabletReports(Struct):
     """Rows of served tablets with a problem, and the problem; read by any thread."""
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _served: dict[str, set[bytes]] = field(default_factory=dict)
-    _unloaded: dict[str, set[bytes]] = field(default_factory=dict)
-    """Tservers with a question under way, and the tablets that they unloaded since."""
+    _since: dict[str, dict[bytes, bool]] = field(default_factory=dict)
+    """Tservers with a question under way, and the tablets that they loaded (true) or unloaded since."""
     _warned: dict[str, frozenset[bytes]] = field(default_factory=dict)
     """Session to the tablets of its latest warnings."""
     _without_room: dict[str, frozenset[bytes]] = field(default_factory=dict)
@@ -51,20 +51,21 @@ class TabletReports(Struct):
         """A tserver has loaded a tablet."""
         with self._lock:
             self._served.setdefault(session, set()).add(row)
+            self._changed(session, row, is_served=True)
 
     def unloaded(self, session: str, row: bytes) -> None:
         """A tserver has unloaded a tablet."""
         with self._lock:
             self._served.setdefault(session, set()).discard(row)
-            self._unloaded.get(session, set()).add(row)
+            self._changed(session, row, is_served=False)
 
     def let_go(self, rows: Collection[bytes]) -> None:
         """Drop the reports of these tablets: an operation has claimed them."""
         with self._lock:
             for served in self._served.values():
                 served.difference_update(rows)
-            for unloaded in self._unloaded.values():
-                unloaded.update(rows)
+            for since in self._since.values():
+                since.update(dict.fromkeys(rows, False))
 
     def begin_questions(self, live: Collection[str]) -> list[str]:
         """Drop dead tservers; returns the live ones without an open question, which the caller asks now."""
@@ -73,14 +74,14 @@ class TabletReports(Struct):
                 del self._served[session]
                 self._without_room.pop(session, None)
                 self._warn(session, {})
-            silent = [session for session in live if session not in self._unloaded]
-            self._unloaded.update((session, set()) for session in silent)
+            silent = [session for session in live if session not in self._since]
+            self._since.update((session, {}) for session in silent)
         return silent
 
     def end_question(self, session: str) -> None:
         """A question is over, with or without an answer."""
         with self._lock:
-            self._unloaded.pop(session, None)
+            self._since.pop(session, None)
 
     def without_room(self) -> list[tuple[str, bytes]]:
         """Tservers and the tablets for whose next segment their hosts have no room."""
@@ -90,13 +91,21 @@ class TabletReports(Struct):
     def answer(
         self, session: str, rows: set[bytes], problems: Mapping[bytes, str], without_room: Collection[bytes] = ()
     ) -> bool:
-        """A tserver reports its tablets and their problems; returns whether it is its first report."""
+        """A tserver reports its tablets and their problems; returns whether it is its first report. Loads and unloads
+        run beside the question, so what is known of them is newer than the report.
+        """
         with self._lock:
             is_first = session not in self._served
-            self._served[session] = rows - self._unloaded.get(session, set())
+            since = self._since.get(session, {})
+            self._served[session] = (rows - since.keys()) | {row for row, is_served in since.items() if is_served}
             self._without_room[session] = frozenset(without_room)
             self._warn(session, problems)
         return is_first
+
+    def _changed(self, session: str, row: bytes, *, is_served: bool) -> None:
+        """Remember it until the question under way is over. The caller has the lock."""
+        if session in self._since:
+            self._since[session][row] = is_served
 
     def _warn(self, session: str, problems: Mapping[bytes, str]) -> None:
         """Replace the warnings of a tserver. The caller has the lock."""

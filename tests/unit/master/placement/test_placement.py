@@ -392,11 +392,25 @@ def test_an_answer_that_is_older_than_a_claim_does_not_count(
     """Otherwise the tablet counts as served until the next answer, and no tserver loads it."""
     placed.until_held(_home_of_first_place(placed, world, tservers), LAST)
     home = _home(world, tservers)
-    wait_until(lambda: not placed.placement.reports._unloaded, "no question under way")
+    wait_until(lambda: not placed.placement.reports._since, "no question under way")
     home.look = lambda method: placed.placement.let_go({b"1<"}) if method == "tablets" else None
     placed.place()
-    wait_until(lambda: not placed.placement.reports._unloaded, "an answer")
+    wait_until(lambda: not placed.placement.reports._since, "an answer")
     assert placed.placement.reports.served([home.session]) == {home.session: set()}
+
+
+def test_an_answer_that_is_older_than_a_load_does_not_hide_the_tablet(
+    world: World, tservers: list[ScriptedTServer], placed: Placed
+) -> None:
+    """Otherwise a served tablet is shown as loading until the next answer."""
+    placed.until_held(_home_of_first_place(placed, world, tservers), LAST)
+    home, reports = _home(world, tservers), placed.placement.reports
+    wait_until(lambda: not reports._since, "no question under way")
+    home.held.clear()
+    home.look = lambda method: reports.loaded(home.session, b"1<") if method == "tablets" else None
+    placed.place()
+    wait_until(lambda: not reports._since, "an answer")
+    assert reports.served([home.session]) == {home.session: {b"1<"}}
 
 
 # ---- an even load
