@@ -25,6 +25,8 @@ pytestmark = [
 
 ROWS = 30
 PATHS = ("", "tables", "peers", "files", "kept", "hosts", "tablets?table=watched")
+NOT_READ = "503"
+"""In the browser's complaint of an answer that the monitor has not read in time; the page asks again."""
 PHONE = 390, 844
 DESKTOP = 1280, 900
 
@@ -69,7 +71,7 @@ def number(row: str, column: str) -> str:
 def test_pages_load_without_complaints_and_nothing_comes_from_another_host(browser: Chrome, scene: Scene) -> None:
     for path in PATHS:
         opened(browser, scene, path)
-        assert complaints(browser) == []
+        assert [line for line in complaints(browser) if NOT_READ not in line] == []
         loaded = browser.execute_script("return performance.getEntriesByType('resource').map((entry) => entry.name)")
         assert [name for name in loaded if not name.startswith(scene.url)] == []
     browser.execute_script("console.error('this is seen')")
@@ -184,15 +186,19 @@ def test_pictures_of_lag_hosts_and_a_file_say_what_the_api_says(browser: Chrome,
         labels = attributes(browser, f"[data-holding='{host['host']}'] svg", "aria-label")
         assert f"{host['host']} serves {host['serves']} tablets" in labels
     page = file_page(scene)
-    (way,) = scene.get(f"api/{page}")["ways"]
     opened(browser, scene, page)
-    drawn = browser.execute_script(
-        """return [...document.querySelectorAll("[data-span]")].map((one) => ({
-            kind: one.dataset.span, first: Number(one.dataset.first), last: Number(one.dataset.last)}))"""
-    )
-    assert drawn == way["spans"]
-    kinds = attributes(browser, "[data-part]", "data-part")
-    assert Counter(kinds) == Counter(span["kind"] for span in way["spans"])
+
+    def is_as_told() -> bool:
+        """The range that fails is on its way in one sample, and waits in the next."""
+        (way,) = scene.get(f"api/{page}")["ways"]
+        drawn, kinds = browser.execute_script(
+            """return [[...document.querySelectorAll("[data-span]")].map((one) => ({
+                kind: one.dataset.span, first: Number(one.dataset.first), last: Number(one.dataset.last)})),
+                [...document.querySelectorAll("[data-part]")].map((one) => one.dataset.part)]"""
+        )
+        return drawn == way["spans"] and Counter(kinds) == Counter(span["kind"] for span in way["spans"])
+
+    scene.west.wait_until(is_as_told, "the spans of the file as the API tells them", LIMIT_S)
 
 
 def test_processes_have_the_replay_process(browser: Chrome, scene: Scene) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from shell.failures import ExitCode
@@ -16,10 +18,13 @@ def test_tablets_are_split_and_merged(west: Cluster) -> None:
     shell.good("createtable", table, "--splits", "g,p")
     assert shell.good("getsplits", table).out.splitlines() == ["SPLIT", "g", "p"]
     served = ["served"] * 3  # the command returns when each tablet has a tserver, which still loads it
-    west.wait_until(
-        lambda: [row["state"] for row in shell.good("tablets", table, "--json").json] == served, "three served tablets"
-    )
-    listed = shell.good("tablets", table, "--json").json
+    listed: list[dict[str, Any]] = []
+
+    def are_served() -> bool:
+        listed[:] = shell.good("tablets", table, "--json").json
+        return [row["state"] for row in listed] == served
+
+    west.wait_until(are_served, "three served tablets")
     assert [(row["after"], row["through"], row["state"], row["problem"]) for row in listed] == [
         (None, "g", "served", None),
         ("g", "p", "served", None),

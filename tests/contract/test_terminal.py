@@ -25,9 +25,11 @@ def test_names_are_completed_and_the_prompt_says_where_one_is(west: Cluster, tmp
     command = [sys.executable, "-m", "shell.main", "shell", str(west.directory)]
     with Terminal(command, {"XDG_STATE_HOME": str(tmp_path)}) as terminal:
         terminal.expect("west>")
-        terminal.press("insert terminal_ci\t a f q 1\r")
+        terminal.complete("insert terminal_ci", "ties")
+        terminal.press(" a f q 1\r")
         terminal.expect("written\n")
-        terminal.press("table termin\t\r")
+        terminal.complete("table termin", "al_cities")
+        terminal.press("\r")
         terminal.expect("the current table is terminal_cities\n")
         terminal.expect("west terminal_cities>")
         terminal.press("scan\r")
@@ -87,10 +89,8 @@ def test_other_shells_complete_commands_and_names_of_the_cluster(name: str, west
     with Terminal([name, *options, "-i"], environment) as terminal:
         terminal.press(f'{line}echo rea""dy\r')
         terminal.expect("ready")
-        terminal.press(f"bookkeeper shell {west.directory} addsp\t")
-        terminal.expect("addsplits ")
-        terminal.press(f"-t {name}_ci\t")
-        terminal.expect(f"-t {name}_cities")
+        terminal.complete(f"bookkeeper shell {west.directory} addsp", "addsplits ")
+        terminal.complete(f"-t {name}_ci", f"-t {name}_cities")
         terminal.press("\x15exit\r")
         terminal.wait()
     west.client.tables.delete(f"{name}_cities")

@@ -23,7 +23,9 @@ from typing import Protocol
 from shell import main
 from shell.failures import run
 from tests.docs.page import Step, steps
+from tests.support.time_limit import TimeLimit
 from tests.support.trust import ALIAS
+from tests.support.tservers import wait_until
 
 ADDRESSES = {"west": "127.0.0.1:9797", "east": "127.0.0.1:9798"}
 """The addresses of the masters, as the pages write them."""
@@ -103,8 +105,17 @@ class Stage:
         if _FOR_BASH.search(real):
             self._code, printed = self._bash(real)
         else:
-            self._code, printed = self._here(shlex.split(real) + ["--json"] * is_json)
+            self._code, printed = self._settled(shlex.split(real) + ["--json"] * is_json)
         return Performed(step, self._code, self._as_written(printed).splitlines(), is_json)
+
+    def _settled(self, words: list[str]) -> tuple[int, str]:
+        """What a line prints; of tablets that are on their way, once they have arrived."""
+        limit = TimeLimit(LIMIT_S)
+        code, printed = self._here(words)
+        while words[3:4] == ["tablets"] and "loading" in printed and not limit.is_over():
+            limit.pause()
+            code, printed = self._here(words)
+        return code, printed
 
     def _here(self, words: list[str]) -> tuple[int, str]:
         assert words[0] == "bookkeeper", f"{words}: a page runs bookkeeper, or something for bash"
@@ -138,8 +149,14 @@ class Stage:
         with contextlib.suppress(FileNotFoundError):
             shutil.rmtree(self._directory / name)
         self._link(name)
-        said = (self._clusters[name].directory / "logs" / "standalone.log").read_text().splitlines()
-        return [self._as_written(line) for line in said if " answers at " in line][:1]
+        log, said = self._clusters[name].directory / "logs" / "standalone.log", list[str]()
+
+        def answers() -> bool:
+            said[:] = [line for line in log.read_text().splitlines() if " answers at " in line]
+            return bool(said)
+
+        wait_until(answers, "word of the supervisor that its cluster answers")
+        return [self._as_written(said[0])]
 
     def _link(self, name: str) -> None:
         (self._directory / name).symlink_to(self._clusters[name].directory)

@@ -12,7 +12,8 @@ from contextlib import contextmanager
 from selenium.webdriver import Chrome, ChromeOptions, ChromeService
 
 PROGRAMS = ("chromium", "chromedriver")
-LIMIT_S = 30
+LIMIT_S = 150
+"""A sample that takes long delays the next one by twenty times as much."""
 
 FLAGS = (
     "--headless=new",

@@ -18,7 +18,8 @@ from bookkeeper.security.secret_store import SecretStore
 from bookkeeper.security.viewers import token_of
 from tests.support.cluster import Cluster
 
-LIMIT_S = 60
+LIMIT_S = 150
+"""A sample that takes long delays the next one by twenty times as much."""
 PEER = "east"
 
 
@@ -67,8 +68,15 @@ class Scene:
         return f"{self.url}/?token={self.token}"
 
     def get(self, path: str) -> Any:
-        """JSON of an endpoint that answers 200."""
-        code, body = get(f"{self.url}/{path}", self.token)
+        """JSON of an endpoint that answers 200, once it has read what it tells."""
+        found: list[tuple[int, Any]] = []
+
+        def is_read() -> bool:
+            found[:] = [get(f"{self.url}/{path}", self.token)]
+            return found[0][0] != 503
+
+        self.west.wait_until(is_read, f"an answer of {path}", LIMIT_S)
+        ((code, body),) = found
         assert code == 200, body
         return body
 

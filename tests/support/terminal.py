@@ -19,6 +19,8 @@ from collections.abc import Mapping, Sequence
 from types import TracebackType
 
 LIMIT_S = 60.0
+TAB_S = 4.0
+"""A program that has read no names in time asks for them again after 3 s."""
 LINES, COLUMNS = 50, 200
 _CONTROL = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\x1b[=>]|[\r\x07]")
 _READ_BYTES = 65_536
@@ -59,6 +61,20 @@ class Terminal:
         end = shown.index(text) + len(text)
         self._seen += end
         return shown[:end]
+
+    def complete(self, keys: str, text: str) -> None:
+        """Send keys and Tab, and expect ``text``; Tab again as long as the program knows no name in its time. Raises as
+        :meth:`expect`.
+        """
+        self.press(f"{keys}\t")
+        pressed = began = time.monotonic()
+        while text not in self._shown()[self._seen :] and time.monotonic() < began + LIMIT_S:
+            if time.monotonic() > pressed + TAB_S:
+                self.press("\t")
+                pressed = time.monotonic()
+            if not self._read(TAB_S):
+                break
+        self.expect(text)
 
     @property
     def raw(self) -> str:
