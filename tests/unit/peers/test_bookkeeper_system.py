@@ -458,18 +458,19 @@ def test_tries_are_bounded_and_pauses_grow_with_jitter(peer: ThriftPeer, setting
 
 
 def test_no_new_try_begins_once_the_time_for_a_message_is_up(peer: ThriftPeer, settings: Settings) -> None:
-    hurried = replace(settings, replay=replace(settings.replay, message_timeout_ms=50, message_retries=100))
+    session = BookkeeperSystem(settings).open(Peer("east", peer.quorum, EAST), STREAM, retry_limits(settings))
+    session.ship(message(0, 5))  # the stream is open, and its way needs none of the time
+    session.limits = replace(session.limits, message_timeout_ms=50, message_retries=100)
     released = threading.Event()
 
     def hang(_request: ReplicateRequest) -> None:
         released.wait(60)
 
     peer.before = hang
-    session = BookkeeperSystem(hurried).open(Peer("east", peer.quorum, EAST), STREAM, retry_limits(hurried))
     with pytest.raises(UnavailableError):
-        session.ship(message(0, 5))
+        session.ship(message(5, 9))
     released.set()
-    assert len(peer.picked) == 1
+    assert (len(peer.picked), session.sends) == (1, 2)
 
 
 def test_a_gap_is_the_senders_to_mend_and_is_not_tried_again(

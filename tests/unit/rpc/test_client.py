@@ -16,6 +16,7 @@ from bookkeeper.rpc.address import Address, format_quorum, parse_address, parse_
 from bookkeeper.rpc.channel import Channel
 from bookkeeper.rpc.rpc_pool import IDLE_CONNECTIONS_MAX
 from tests.support.rpc_peer import Echo, Gate, pooled, serving
+from tests.support.tservers import wait_until
 
 
 @contextmanager
@@ -91,6 +92,7 @@ def test_a_call_that_takes_too_long_ends_and_its_connection_is_not_used_again() 
     echo, gate = Echo(), Gate()
     echo.on_run = gate
     with serving(echo) as server, pooled() as pool:
+        pool.replay(server.address).warm()  # a connection is made without the limit of the call
         with pytest.raises(UnavailableError, match=f"{server.address} did not answer run: timed out"):
             pool.replay(server.address, timeout_ms=100).run(b"late")
         gate.opened.set()
@@ -103,12 +105,13 @@ def test_a_call_ends_early_when_the_server_does_not_answer_others_either(monkeyp
     echo.on_run = gate
     with serving(echo, threads_max=1) as server, pooled(silent_ms=100) as pool:
         address = server.address
+        wait_until(lambda: pool.replay(address).status() != {}, "a connection in time")
         with pytest.raises(NoAnswerError, match=f"{address} did not answer run: nor hello on another"):
             pool.replay(address, timeout_ms=60_000).run(b"waits")
         with pytest.raises(NoAnswerError, match=f"{address} did not answer hello"):
             pool.replay(address, timeout_ms=60_000).run(b"waits, too")
         gate.opened.set()
-        assert pool.replay(address).run(b"next") == b"next"
+        wait_until(lambda: pool.replay(address).run(b"next") == b"next", "a connection in time")
 
 
 def test_a_call_to_a_server_that_answers_others_lasts_as_long_as_it_may(monkeypatch: pytest.MonkeyPatch) -> None:
