@@ -5,8 +5,7 @@ processes.
 from __future__ import annotations
 
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,9 +17,18 @@ from bookkeeper.coordination.coordination_protocol import Coordination, Session,
 from bookkeeper.coordination.host_times import raise_times, times_of
 from bookkeeper.errors import ConflictError, InvalidInputError, LeaseLostError, RefusedError
 from bookkeeper.model import HostIdentity
-from tests.support.coordination_process import LEASE_MS, MARGIN_MS, STORES, CoordinationProcess, new_store
+from tests.support.coordination_process import (
+    LEASE_MS,
+    MARGIN_MS,
+    SHORT_LEASE_MS,
+    STORES,
+    CoordinationProcess,
+    new_store,
+)
 from tests.support.faults import fault
 from tests.support.must_raise import must_raise
+from tests.support.standstills import undisturbed
+from tests.support.tservers import wait_until
 
 
 @dataclass
@@ -30,11 +38,11 @@ class Site:
     name: str
     argument: str
 
-    def open(self) -> Coordination:
-        return STORES[self.name](self.argument)
+    def open(self, lease_ms: int = LEASE_MS) -> Coordination:
+        return STORES[self.name](self.argument, lease_ms)
 
-    def process(self) -> CoordinationProcess:
-        return CoordinationProcess(self.name, self.argument)
+    def process(self, lease_ms: int = LEASE_MS) -> CoordinationProcess:
+        return CoordinationProcess(self.name, self.argument, str(lease_ms))
 
 
 @pytest.fixture(params=list(STORES))
@@ -47,14 +55,6 @@ def store(site: Site) -> Iterator[Coordination]:
     coordination = site.open()
     yield coordination
     coordination.close()
-
-
-def _eventually(holds: Callable[[], bool], limit_s: float = 30) -> None:
-    """Return when ``holds`` returns True; raises AssertionError when it does not in time."""
-    started, never = time.monotonic(), threading.Event()
-    while not holds():
-        assert time.monotonic() < started + limit_s, "it never came to hold"
-        never.wait(0.005)
 
 
 def _alive(store: Coordination, session_id: str) -> bool:
@@ -119,12 +119,15 @@ def test_a_dead_session_is_listed_until_it_is_forgotten_and_a_live_one_can_not_b
     assert store.open_session("tserver", "h:1").session_id != session.session_id
 
 
-def test_a_session_outlives_its_lease_as_long_as_it_is_renewed(store: Coordination) -> None:
-    session = store.open_session("master", "h:1")
-    ended = threading.Event()
-    assert not ended.wait(2 * (LEASE_MS + MARGIN_MS) / 1000)
-    assert session.is_valid()
-    assert _alive(store, session.session_id)
+def test_a_session_outlives_its_lease_as_long_as_it_is_renewed(site: Site) -> None:
+    def check() -> None:
+        with closing(site.open(SHORT_LEASE_MS)) as store:
+            session = store.open_session("master", "h:1")
+            threading.Event().wait(2 * (SHORT_LEASE_MS + MARGIN_MS) / 1000)
+            assert session.is_valid()
+            assert _alive(store, session.session_id)
+
+    undisturbed(check)
 
 
 def test_a_killed_process_counts_as_dead_at_once(site: Site, store: Coordination) -> None:
@@ -135,31 +138,38 @@ def test_a_killed_process_counts_as_dead_at_once(site: Site, store: Coordination
         assert not _alive(store, session_id)
 
 
-def test_a_stopped_process_is_dead_after_its_lease_and_stays_dead_when_it_resumes(
-    site: Site, store: Coordination
-) -> None:
-    with site.process() as other:
-        session_id = other.ask("open", "master", "h:1")
-        other.freeze()
-        _eventually(lambda: not _alive(store, session_id))
-        other.thaw()
-        assert other.ask("valid", session_id) is False
-        assert threading.Event().wait(LEASE_MS / 1000) is False
-        assert other.ask("valid", session_id) is False
-        assert not _alive(store, session_id)
-
-
-def test_no_session_counts_as_dead_while_it_is_valid(site: Site, store: Coordination) -> None:
-    with site.process() as other:
-        session_id = other.ask("open", "master", "h:1")
-        for pause_ms in (LEASE_MS - 500, LEASE_MS - 100, LEASE_MS - 50, LEASE_MS, LEASE_MS + 50, LEASE_MS + MARGIN_MS):
+def test_a_stopped_process_is_dead_after_its_lease_and_stays_dead_when_it_resumes(site: Site) -> None:
+    def check() -> None:
+        with closing(site.open(SHORT_LEASE_MS)) as store, site.process(SHORT_LEASE_MS) as other:
+            session_id = other.ask("open", "master", "h:1")
             other.freeze()
-            threading.Event().wait(pause_ms / 1000)
-            dead = not _alive(store, session_id)
+            wait_until(lambda: not _alive(store, session_id), "the end of its lease")
             other.thaw()
-            if dead:
-                assert other.ask("valid", session_id) is False
-                return
+            assert other.ask("valid", session_id) is False
+            threading.Event().wait(SHORT_LEASE_MS / 1000)
+            assert other.ask("valid", session_id) is False
+            assert not _alive(store, session_id)
+
+    undisturbed(check)
+
+
+PAUSES_MS = [SHORT_LEASE_MS + more_ms for more_ms in (-500, -100, -50, 0, 50, MARGIN_MS)]
+
+
+def test_no_session_counts_as_dead_while_it_is_valid(site: Site) -> None:
+    def is_valid_when_dead() -> bool:
+        with closing(site.open(SHORT_LEASE_MS)) as store, site.process(SHORT_LEASE_MS) as other:
+            session_id = other.ask("open", "master", "h:1")
+            for pause_ms in PAUSES_MS:
+                other.freeze()
+                threading.Event().wait(pause_ms / 1000)
+                dead = not _alive(store, session_id)
+                other.thaw()
+                if dead:
+                    return bool(other.ask("valid", session_id))
+        return False
+
+    assert not undisturbed(is_valid_when_dead)  # a standstill is no excuse for a valid session that is dead
 
 
 # ---- leadership
@@ -232,21 +242,28 @@ def test_of_many_candidates_exactly_one_leads_and_a_killed_leader_is_replaced_at
         assert epochs == [1, 2, 3]
 
 
-def test_a_stopped_leader_is_replaced_after_its_lease_and_detects_it_when_it_resumes(
-    site: Site, store: Coordination
-) -> None:
-    mine = store.open_session("master", "b:1")
-    with site.process() as other:
-        session_id = other.ask("open", "master", "a:1")
-        assert other.ask("lead", session_id) == [session_id, 1]
-        other.freeze()
-        assert store.try_lead(mine) is None
-        _eventually(lambda: store.try_lead(mine) is not None)
-        other.thaw()
-        assert other.ask("valid", session_id) is False
-        leader = store.leader()
-        assert leader is not None
-        assert (leader.session_id, leader.epoch) == (mine.session_id, 2)
+def test_a_stopped_leader_is_replaced_after_its_lease_and_detects_it_when_it_resumes(site: Site) -> None:
+    def check() -> None:
+        with closing(site.open(SHORT_LEASE_MS)) as store, site.process(SHORT_LEASE_MS) as other:
+            session_id = other.ask("open", "master", "a:1")
+            led_by, epoch = other.ask("lead", session_id)
+            assert led_by == session_id
+            mine = store.open_session("master", "b:1")
+            other.freeze()
+            assert store.try_lead(mine) is None
+
+            def leads() -> bool:
+                assert mine.is_valid()
+                return store.try_lead(mine) is not None
+
+            wait_until(leads, "the end of its lease")
+            other.thaw()
+            assert other.ask("valid", session_id) is False
+            leader = store.leader()
+            assert leader is not None
+            assert (leader.session_id, leader.epoch) == (mine.session_id, epoch + 1)
+
+    undisturbed(check)
 
 
 # ---- configuration tree

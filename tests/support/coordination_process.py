@@ -34,8 +34,12 @@ from tests.support.faults import fault
 from tests.support.machines import Machine
 from tests.support.zookeeper import ZooKeeperServer
 
-LEASE_MS, RENEW_MS, MARGIN_MS = 900, 100, 200
-CALL_MS = 1_000
+RENEW_MS, MARGIN_MS = 100, 200
+LEASE_MS = 60_000
+"""No session ends because the machine is busy, and no call of ZooKeeper."""
+SHORT_LEASE_MS = 900
+"""For tests that wait until a lease is over."""
+CALL_MS = 20_000
 
 
 SETTINGS = CoordinationSettings(session_lease_ms=LEASE_MS, session_renew_ms=RENEW_MS, session_margin_ms=MARGIN_MS)
