@@ -45,7 +45,9 @@ from tests.support.wal_files import EAST, NORTH, WEST
 from tests.support.zookeeper import ZooKeeperServer
 from tests.unit.peers.test_bookkeeper_system import STREAM, message
 
-LIMIT_MS = 2_000
+LIMIT_MS = 20_000
+SILENT_MS = 2_000
+"""The limit where nobody answers."""
 
 
 @dataclass
@@ -254,8 +256,8 @@ def a_false_server_keeps_no_thread(place: Place) -> None:
             pass
 
     with FalseServer(keep) as server:
-        with pytest.raises(UnavailableError, match="does not answer"):
-            read_masters(server.url, LIMIT_MS)
+        with pytest.raises(UnavailableError, match=r"does not answer|no server of"):
+            read_masters(server.url, SILENT_MS)
         try:
             wait_until(server.answered.is_set, "the end of the connection", 20)
         except AssertionError as error:
@@ -355,7 +357,7 @@ def test_a_root_that_does_not_say_where_masters_are_is_an_error_with_the_next_st
     make, words = BAD[case]
     url = make(place)
     with pytest.raises(UnavailableError, match=words):
-        read_masters(parse_url(url), LIMIT_MS)
+        read_masters(parse_url(url), SILENT_MS if make is _away else LIMIT_MS)
 
 
 def test_the_shell_shows_the_reason_and_nothing_is_defined(place: Place) -> None:
@@ -402,7 +404,7 @@ def test_masters_that_are_known_are_asked_without_zookeeper(place: Place) -> Non
         assert next(found).address == master.address
         threading.Event().wait(READ_AGAIN_MS / 1000)
         with place.server.stopped():
-            again = finder.addresses(settings.coordination.url, LIMIT_MS)
+            again = finder.addresses(settings.coordination.url, SILENT_MS)
             assert next(again).address == master.address
             with pytest.raises(UnavailableError, match="no server of"):
                 next(again)

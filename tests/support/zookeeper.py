@@ -235,10 +235,12 @@ class ZooKeeperServer:
     @contextmanager
     def stopped(self) -> Iterator[None]:
         """The process stands still, all of its threads."""
+        from tests.support.standstill import thread_state  # a process of coordination starts without all that it needs
+
         os.kill(self.pid, signal.SIGSTOP)
         try:
-            clock, never = SystemClock(), threading.Event()
-            while not all(state_of(task) == "T" for task in Path(f"/proc/{self.pid}/task").iterdir()):
+            clock, never, tasks = SystemClock(), threading.Event(), Path(f"/proc/{self.pid}/task")
+            while not {thread_state(self.pid, int(task.name)) for task in tasks.iterdir()} <= {"T", None}:
                 clock.wait(never, 1)
             yield
         finally:
