@@ -11,7 +11,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import psutil
@@ -84,6 +84,20 @@ def _lives(process: psutil.Process) -> bool:
         return False
 
 
+def _is_zombie(process: psutil.Process) -> bool:
+    """One that is gone is none."""
+    with suppress(psutil.NoSuchProcess):
+        return process.status() == psutil.STATUS_ZOMBIE
+    return False
+
+
+def _is_idle(process: psutil.Process) -> bool:
+    """Whether it is a process of the role, and runs."""
+    with suppress(psutil.NoSuchProcess):
+        return IDLE_TITLE in process.cmdline()
+    return False
+
+
 def test_a_killed_process_is_started_again_and_stops_with_its_supervisor(cluster: Path) -> None:
     (cluster / "modules" / "idle.py").write_text(
         f"import os\nprint(os.environ[{TOKEN_VARIABLE!r}], flush=True)\n{IDLE}"
@@ -119,7 +133,7 @@ def test_children_of_a_killed_process_do_not_outlive_it(cluster: Path) -> None:
         while _lives(child):
             clock.wait(never, 20)
         parent = psutil.Process(supervisor.pid)
-        while any(one.status() == psutil.STATUS_ZOMBIE for one in parent.children()):
+        while any(_is_zombie(one) for one in parent.children()):
             clock.wait(never, 20)  # the supervisor adopted it, and takes its exit code
     finally:
         supervisor.terminate()
@@ -230,7 +244,7 @@ def test_a_full_disk_ends_no_supervisor(tmp_path: Path) -> None:
             os.kill(first, signal.SIGKILL)
             clock, never = SystemClock(), threading.Event()
             parent = psutil.Process(supervisor.pid)
-            while not [child for child in parent.children() if child.pid != first and IDLE_TITLE in child.cmdline()]:
+            while not [child for child in parent.children() if child.pid != first and _is_idle(child)]:
                 clock.wait(never, 20)
             assert supervisor.poll() is None
             assert json.loads((disk.directory / "run" / "idle.json").read_text())["pid"] == first

@@ -260,13 +260,13 @@ def test_without_its_rule_runs_keep_a_stream_as_long_as_it_grows(scene: Scene) -
         check_run_hands_over(scene)
 
 
-def check_first_task(scene: Scene) -> None:
+def check_first_task(scene: Scene, none_within_s: float = 1.0) -> None:
     entered = threading.Event()
     scene.replay.before = lambda _ranges: entered.set()
     scene.wal(LOG)
     scene.worker.assign([scene.item(1, 1)])
     run = scene.replay.begun.get(timeout=LIMIT_S)
-    assert not entered.wait(1.0), "a run ships the first record"
+    assert not entered.wait(none_within_s), "a run ships the first record"
     assert scene.one(run, wait_ms=60_000).last == 1
 
 
@@ -276,7 +276,7 @@ def test_the_first_record_waits_for_the_task_that_begins_with_it(scene: Scene) -
 
 def test_without_its_rule_a_run_ships_the_first_record(scene: Scene) -> None:
     with fault("first-records-go-in-runs"), pytest.raises(AssertionError, match="a run ships the first record"):
-        check_first_task(scene)
+        check_first_task(scene, LIMIT_S)
 
 
 def test_a_run_ships_the_first_record_when_the_task_does_not_ask(scene: Scene) -> None:
@@ -398,7 +398,7 @@ def test_a_backlog_is_for_runs() -> None:
     assert not is_for_runs(item, 5)
 
 
-def check_one_way(scene: Scene) -> None:
+def check_one_way(scene: Scene, none_within_s: float = 1.0) -> None:
     run = scene.open()
     scene.logs.note_end(LOG, 5)
     r = scene.one(run)
@@ -407,7 +407,7 @@ def check_one_way(scene: Scene) -> None:
     scene.worker.assign([scene.item(2, 5, passed=(BlockRange(6, 9, 0, 0),))])
     lane = scene.worker._lanes["east"]
     scene.jump(1)
-    assert not entered.wait(1.0), "a run ships a stream that a task ships"
+    assert not entered.wait(none_within_s), "a run ships a stream that a task ships"
     assert lane._plan.queue
     scene.poll(run, acked(r))
     scene.wait_for(lambda: not lane._plan.queue, "the lane takes it when the task has brought its results")
@@ -419,7 +419,7 @@ def test_a_run_waits_for_the_task_that_ships_its_stream(scene: Scene) -> None:
 
 def test_without_its_rule_a_stream_has_a_run_and_a_task(scene: Scene) -> None:
     with fault("runs-and-tasks-ship-the-same"), pytest.raises(AssertionError, match="a stream that a task ships"):
-        check_one_way(scene)
+        check_one_way(scene, LIMIT_S)
 
 
 def test_a_peer_that_came_back_older_is_noted_before_a_later_record_goes_there(scene: Scene) -> None:
