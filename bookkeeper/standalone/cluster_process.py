@@ -50,6 +50,15 @@ def read_role(directory: Path, role: str) -> RoleState:
     return RoleState(state["pid"], state["starts"])
 
 
+def _has_ended(process: subprocess.Popen[bytes]) -> bool:
+    """Whether a child has ended. ``Popen.poll`` takes a lock; an interrupt right behind that (Ctrl-C, SIGTERM of the
+    demo) leaves it locked for ever, and then :meth:`ClusterProcess.stop` never returns.
+    """
+    if process.returncode is not None:
+        return True
+    return os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+
+
 class ClusterProcess(Struct):
     """A supervisor and its processes, for one thread. The cluster stops when that thread ends."""
 
@@ -131,7 +140,8 @@ class ClusterProcess(Struct):
         """
         never, deadline_ns = threading.Event(), self.clock.boot_ns() + int(timeout_s * 1e9)
         while not condition():
-            if self._process is not None and (code := self._process.poll()) is not None:
+            if self._process is not None and _has_ended(self._process):
+                code = self._process.wait()
                 end = log_end(self.log, LOG_END_BYTES)
                 raise UnavailableError(f"{self.settings.directory}: standalone ended ({code}):\n{end}")
             if self.clock.boot_ns() > deadline_ns:

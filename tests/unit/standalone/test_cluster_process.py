@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
+from typing import Any, Never
 
 import pytest
 
@@ -26,3 +29,23 @@ def test_a_supervisor_that_ends_is_told_with_its_last_words(tmp_path: Path) -> N
     *before, last = caught.value.message.strip().splitlines()
     assert str(settings.directory) in last
     assert len("\n".join(before)) < 2 * LOG_END_BYTES
+
+
+def test_an_interrupt_while_one_waits_leaves_a_supervisor_that_can_be_stopped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Popen's lock stays locked when an interrupt comes right behind the moment in which ``poll`` took it."""
+    settings = new_settings(tmp_path / "west", "west")
+    settings.logs_dir.mkdir(parents=True)
+    process = ClusterProcess(settings, [sys.executable, "-c", "import signal; signal.pause()"])
+    process.start()
+
+    def interrupted(child: Any) -> Never:
+        child._waitpid_lock.acquire()
+        raise AssertionError("an interrupt leaves the lock of Popen locked")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(subprocess.Popen, "poll", interrupted)
+        with pytest.raises(UnavailableError, match="no answer after"):
+            process.wait_until(lambda: False, "answer", 0.1)
+    process.stop(60)
