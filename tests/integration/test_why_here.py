@@ -85,6 +85,7 @@ def check_a_tserver_that_ends_each_time(west: Cluster, east: LocalCluster) -> No
 
 def check_a_peer_waits_for_a_slot(west: Cluster, place: Path) -> None:
     """Both slots of west's replay process wait for peers that take long."""
+    asked: list[threading.Event] = []
     with ExitStack() as peers:
         for name in ("north", "south"):
             peer = peers.enter_context(local_cluster(place / name))
@@ -92,9 +93,10 @@ def check_a_peer_waits_for_a_slot(west: Cluster, place: Path) -> None:
                 client.tables.create(name)
             west.client.replication.define_cluster(name, peer.quorum)
             west.client.replication.enable(name, name)
-            peers.enter_context(slow(peer))
+            asked.append(peers.enter_context(slow(peer)))
         for name in ("north", "south"):
             put(west, name, b"a", b"1")
+        assert all(one.wait(60) for one in asked), "each peer has a message that it does not take"
         for name in ("north", "south"):
             cause_of(west.directory, name, "shipping")
         put(west, "t", b"b", b"2")
@@ -104,19 +106,20 @@ def check_a_peer_waits_for_a_slot(west: Cluster, place: Path) -> None:
 
 
 @contextmanager
-def slow(peer: LocalCluster) -> Iterator[None]:
-    """The peer takes no message before the block ends, and says hello meanwhile."""
-    taken_from = threading.Event()
+def slow(peer: LocalCluster) -> Iterator[threading.Event]:
+    """The peer takes no message before the block ends, and says hello meanwhile; set once it was sent one."""
+    asked, taken_from = threading.Event(), threading.Event()
     functions = peer.tserver._server._dispatcher._functions
     take = functions["replicate"]
 
     def take_late(request: ReplicateRequest) -> object:
+        asked.set()
         taken_from.wait()
         return take(request)
 
     functions["replicate"] = take_late
     try:
-        yield
+        yield asked
     finally:
         taken_from.set()
 
