@@ -109,7 +109,7 @@ class Stage:
         return Performed(step, self._code, self._as_written(printed).splitlines(), is_json)
 
     def _settled(self, words: list[str]) -> tuple[int, str]:
-        """What a line prints; of tablets that are on their way, once they have arrived."""
+        """Run a line of ``bookkeeper``; ``tablets`` again while a tablet server loads one of the tablets."""
         limit = TimeLimit(LIMIT_S)
         code, printed = self._here(words)
         while words[3:4] == ["tablets"] and "loading" in printed and not limit.is_over():

@@ -23,6 +23,7 @@ from bookkeeper.clock import SystemClock
 from bookkeeper.coordination.connect import open_coordination
 from tests.support.cluster import Cluster
 from tests.support.local_pair import local_cluster
+from tests.support.replay_process import workers_connected_to
 from tests.support.shared_cluster import lent
 from tests.support.tservers import wait_until
 
@@ -53,15 +54,7 @@ def tserver_ports(cluster: Cluster) -> set[int]:
 
 def followers(west: Cluster) -> set[int]:
     """The Spark workers of west that poll one of its tservers."""
-    ports, pids = tserver_ports(west), set[int]()
-    for one in psutil.Process(west.pid("replay")).children(recursive=True):
-        try:
-            remote = {port for found in one.net_connections("tcp") for port in tuple(found.raddr)[1:]}
-        except psutil.Error:  # it has just ended
-            continue
-        if remote & ports:
-            pids.add(one.pid)
-    return pids
+    return set(workers_connected_to(west.pid("replay"), tserver_ports(west)))
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ from bookkeeper.master.queries.causes import FAULTS
 from tests.support.asked_why import ask, cause_of
 from tests.support.cluster import Cluster
 from tests.support.local_pair import local_cluster
+from tests.support.replay_process import workers_connected_to
 from tests.support.tservers import wait_until
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.long, pytest.mark.timeout(300)]
@@ -27,16 +28,6 @@ HUNG_S = 60.0
 def put(west: Cluster, table: str, row: bytes) -> None:
     with west.client.writer(table) as writer:
         writer.add(Mutation(row).put(b"f", b"q", b"v"))
-
-
-def workers_connected_to(cluster: Cluster, port: int) -> list[int]:
-    """The Python workers of a cluster's replay process with a connection to a port."""
-    pids = []
-    for one in psutil.Process(cluster.pid("replay")).children(recursive=True):
-        with suppress(psutil.Error):  # it has just ended
-            if any(tuple(found.raddr)[1:] == (port,) for found in one.net_connections("tcp")):
-                pids.append(one.pid)
-    return pids
 
 
 def test_a_worker_that_hangs_makes_only_its_own_peer_wait(west: Cluster, east: Cluster, tmp_path: Path) -> None:
@@ -55,7 +46,7 @@ def test_a_worker_that_hangs_makes_only_its_own_peer_wait(west: Cluster, east: C
         found: list[int] = []
 
         def is_stopped() -> bool:
-            found[:] = workers_connected_to(west, port)
+            found[:] = workers_connected_to(west.pid("replay"), {port})
             with suppress(ProcessLookupError):  # it has just ended
                 if found:
                     os.kill(found[0], signal.SIGSTOP)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -141,6 +141,16 @@ class ReplayProcess:
     def jvm(self) -> psutil.Process:
         """The JVM."""
         return psutil.Process(int(self.status()["jvm_pid"]))
+
+
+def workers_connected_to(replay: int, ports: Set[int]) -> list[int]:
+    """The Python workers of a replay process (its pid) with a connection to one of these ports."""
+    pids = []
+    for one in psutil.Process(replay).children(recursive=True):
+        with suppress(psutil.Error):  # it has just ended
+            if {port for found in one.net_connections("tcp") for port in tuple(found.raddr)[1:]} & ports:
+                pids.append(one.pid)
+    return pids
 
 
 def all_gone(members: Sequence[psutil.Process], limit_s: float = 60.0) -> bool:

@@ -41,8 +41,9 @@ class _Watch(threading.Thread):
 
 
 def undisturbed(check: Callable[[], FoundT], clock: Clock | None = None) -> FoundT:
-    """What ``check`` returns. Its leases or limits are short: when it fails and the machine stood still meanwhile, that
-    says nothing, and it begins again; it has :data:`TRIES`. A failure without a standstill counts at once.
+    """Run a check whose leases or limits are short, and return what it returns. When the check fails while the machine
+    stood still, the failure says nothing, and the check begins again: :data:`TRIES` in all. A failure of a machine that
+    did not stand still counts at once.
     """
     for _ in range(TRIES - 1):
         watch = _Watch(clock or SystemClock())
